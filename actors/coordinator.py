@@ -1,0 +1,343 @@
+"""The loop: schedule → propose → verify → commit, for every sequence of one engine.
+
+Owns the token lists, which are the only state that matters. Knows workers as peers that answer
+messages; knows nothing of models, sockets or HTTP. This is the lockstep pipeline: the four steps
+follow each other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerLost
+from outrider.actors.messages import (
+    Close,
+    Message,
+    Open,
+    PrefillRow,
+    ProposalRow,
+    Proposals,
+    Propose,
+    ProposeRow,
+    VerdictRow,
+    Verdicts,
+    Verify,
+    VerifyRow,
+)
+from outrider.actors.request import Chunk, FinishReason, Request
+from outrider.actors.scheduler import Plan, Scheduler
+from outrider.actors.sequence import Event, Sequence, State
+from outrider.actors.statistics import Statistics
+from outrider.actors.stop_rules import StopRules
+from outrider.actors.wire.peer import Peer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Live:
+    """A sequence, its stop rules, and the queue that its caller reads."""
+
+    sequence: Sequence
+    rules: StopRules
+    chunks: asyncio.Queue[Chunk | OutriderError]
+    is_drafted: bool  # whether the draft knows of it
+
+
+class ChunkStream:
+    """The chunks of one request, ending after the last; `aclose` before that cancels it."""
+
+    def __init__(self, live: _Live, cancel: Callable[[_Live], None]) -> None:
+        self._live = live
+        self._cancel = cancel
+        self._is_over = False
+
+    def __aiter__(self) -> "ChunkStream":
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if self._is_over:
+            raise StopAsyncIteration
+        chunk = await self._live.chunks.get()
+        if isinstance(chunk, OutriderError):
+            self._is_over = True
+            raise chunk
+        self._is_over = chunk.finish_reason is not None
+        return chunk
+
+    async def aclose(self) -> None:
+        self._is_over = True
+        self._cancel(self._live)
+
+
+class Coordinator:
+    """Runs rounds while there is work."""
+
+    def __init__(
+        self,
+        target: Peer,
+        draft: Peer | None,
+        scheduler: Scheduler,
+        statistics: Statistics,
+        k: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._target = target
+        self._draft = draft
+        self._scheduler = scheduler
+        self._statistics = statistics
+        self._k = k
+        self._clock = clock
+        self._live: dict[int, _Live] = {}
+        self._left: list[int] = []  # ended since the last round, open in the workers
+        self._num_seqs = 0
+        self._work = asyncio.Event()
+        self._failure: OutriderError | None = None
+        self.draft_loss = ""  # why the draft is not used any more
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def failure(self) -> OutriderError | None:
+        """Why no more rounds are run."""
+        return self._failure
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._scheduler.waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._scheduler.running)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="coordinator")
+
+    async def stop(self) -> None:
+        """Fail what is left and end the loop."""
+        self._fail_all(ShuttingDown("The engine stops"))
+        self._work.set()
+        if self._task is not None:
+            await self._task
+
+    def submit(self, request: Request, rules: StopRules, max_len: int) -> "ChunkStream":
+        """Queue a request now; its chunks as they come. Closing the iterator cancels it."""
+        if self._failure is not None:
+            raise self._failure
+        self._num_seqs += 1
+        sequence = Sequence(self._num_seqs, request, max_len)
+        live = _Live(sequence, rules, asyncio.Queue(), is_drafted=False)
+        self._live[sequence.seq] = live
+        self._scheduler.add(sequence)
+        self._work.set()
+        return ChunkStream(live, self._cancel)
+
+    def _cancel(self, live: "_Live") -> None:
+        if not live.sequence.state.is_final:
+            self._end(live, Event.CANCEL)
+            self._work.set()
+
+    async def _run(self) -> None:
+        while self._failure is None:
+            if not self._live and not self._left:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            try:
+                await self._round()
+            except WorkerLost as error:
+                self._fail_all(error)
+            await asyncio.sleep(0)  # let the streams out, whatever the wiring
+        await self._close_left()
+
+    async def _round(self) -> None:
+        """One round. The steps are the system in four words."""
+        started = self._clock()
+        plan = await self._schedule()
+        if not plan.sequences:
+            return
+        try:
+            scheduled = self._clock()
+            proposals = await self._propose(plan)
+            proposed = self._clock()
+            verdicts = await self._verify(plan, proposals)
+            verified = self._clock()
+            self._commit(plan, proposals, verdicts)
+        except WorkerLost:
+            raise
+        except OutriderError as error:  # the target refused this round: these sequences, no others
+            log.error("round failed: %s", error)
+            for sequence in plan.sequences:
+                self._fail(sequence, error)
+            return
+        self._statistics.add(
+            schedule_s=scheduled - started,
+            propose_s=proposed - scheduled,
+            verify_s=verified - proposed,
+            commit_s=self._clock() - verified,
+        )
+
+    # schedule
+
+    async def _schedule(self) -> Plan:
+        await self._close_left()
+        admitted = self._scheduler.admit()
+        if admitted:
+            await self._open(admitted)
+        return self._scheduler.plan(self._k)
+
+    async def _close_left(self) -> None:
+        if not self._left:
+            return
+        message = Close(tuple(self._left))
+        self._left.clear()
+        await self._call_draft(message)
+        if not self._target.is_lost:
+            await self._target.call(message)
+
+    async def _open(self, admitted: list[Sequence]) -> None:
+        await self._target.call(Open(tuple(s.open_row() for s in admitted)))
+        drafted = [s for s in admitted if self._max_k(s) > 0]
+        if drafted and await self._call_draft(Open(tuple(s.open_row() for s in drafted))):
+            for sequence in drafted:
+                sequence.draft_base = sequence.base
+                self._live[sequence.seq].is_drafted = True
+
+    # propose
+
+    def _max_k(self, sequence: Sequence) -> int:
+        """What the request and the server allow; the round may allow less."""
+        speculation = sequence.request.speculation
+        if self._draft is None or not speculation.is_enabled:
+            return 0
+        return self._k if speculation.k is None else speculation.k
+
+    def _is_drafted(self, sequence: Sequence) -> bool:
+        return self._draft is not None and self._live[sequence.seq].is_drafted
+
+    async def _propose(self, plan: Plan) -> dict[int, ProposalRow]:
+        """A proposal for each row that the draft follows. Changes nothing in any sequence."""
+        asks = tuple(
+            ProposeRow(s.seq, s.base, s.since(s.draft_base), k)
+            for s in plan.rows
+            if self._is_live(s) and self._is_drafted(s)
+            if (k := min(self._max_k(s), s.num_left - 1)) > 0
+        )
+        prefill = tuple(
+            PrefillRow(s.seq, size)
+            for s, size in plan.prefill
+            if self._is_live(s) and self._is_drafted(s)
+        )
+        if not asks and not prefill:
+            return {}
+        answer = await self._call_draft(Propose(asks, prefill))
+        if not isinstance(answer, Proposals):
+            return {}
+        for ask in asks:
+            self._live[ask.seq].sequence.draft_base = ask.base
+        self._statistics.add(num_draft_passes=answer.num_passes, draft_forward_s=answer.forward_s)
+        return {row.seq: row for row in answer.rows}
+
+    async def _call_draft(self, message: Message) -> Message | None:
+        """The draft's answer; none if it failed, and then rows run plainly."""
+        if self._draft is None:
+            return None
+        try:
+            return await self._draft.call(message)
+        except OutriderError as error:
+            log.error("going on without the draft: %s", error)
+            self.draft_loss = str(error)
+            self._draft = None
+            return None
+
+    # verify
+
+    async def _verify(self, plan: Plan, proposals: dict[int, ProposalRow]) -> Verdicts:
+        rows = []
+        for sequence in plan.rows:
+            if self._is_live(sequence):
+                proposal = proposals.get(sequence.seq)
+                tokens, support = (proposal.tokens, proposal.rows) if proposal else ((), ())
+                id_ = sequence.num_proposals + 1
+                rows.append(VerifyRow(sequence.seq, id_, sequence.base, tokens, support))
+        prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if self._is_live(s))
+        if not rows and not prefill:
+            return Verdicts((), 0.0, 0.0)
+        answer = await self._target.call(Verify(tuple(rows), prefill))
+        if not isinstance(answer, Verdicts):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
+        self._statistics.add(
+            num_target_passes=1, target_forward_s=answer.forward_s, verdict_s=answer.verdict_s
+        )
+        return answer
+
+    # commit
+
+    def _commit(self, plan: Plan, proposals: dict[int, ProposalRow], verdicts: Verdicts) -> None:
+        for sequence, size in plan.prefill:
+            sequence.num_prefilled += size
+        for verdict in verdicts.rows:
+            live = self._live.get(verdict.seq)
+            if live is None:
+                continue  # cancelled while the target was at it
+            if verdict.error:
+                self._fail(live.sequence, WorkerFailed(verdict.error))
+                continue
+            proposal = proposals.get(verdict.seq)
+            self._commit_one(live, proposal.tokens if proposal else (), verdict)
+
+    def _commit_one(self, live: _Live, drafted: tuple[int, ...], verdict: VerdictRow) -> None:
+        sequence = live.sequence
+        if sequence.state is State.PREFILLING:
+            sequence.num_prefilled += sequence.num_to_prefill
+            sequence.apply(Event.PREFILLED)
+        ids = (*drafted[: verdict.num_accepted], verdict.token)
+        ids, text, reason = live.rules.cut(ids, sequence.num_left)
+        sequence.num_proposals += 1
+        sequence.commit(ids)
+        live.chunks.put_nowait(
+            Chunk(
+                token_ids=ids,
+                logprobs=verdict.logprobs[: len(ids)],
+                text=text,
+                num_drafted=len(drafted),
+                num_accepted=verdict.num_accepted,
+                finish_reason=reason,
+            )
+        )
+        self._statistics.add(
+            num_drafted=len(drafted),
+            num_accepted=verdict.num_accepted,
+            num_tokens=len(ids),
+            num_rows=1,
+        )
+        if reason is not None:
+            self._finish(live, reason)
+
+    # endings
+
+    def _is_live(self, sequence: Sequence) -> bool:
+        return sequence.seq in self._live
+
+    def _finish(self, live: _Live, reason: FinishReason) -> None:
+        live.sequence.finish_reason = reason
+        self._end(live, Event.FINISH)
+
+    def _fail(self, sequence: Sequence, error: OutriderError) -> None:
+        live = self._live.get(sequence.seq)
+        if live is not None:
+            live.chunks.put_nowait(error)
+            self._end(live, Event.FAIL)
+
+    def _fail_all(self, error: OutriderError) -> None:
+        self._failure = error
+        for live in list(self._live.values()):
+            self._fail(live.sequence, error)
+
+    def _end(self, live: _Live, event: Event) -> None:
+        sequence = live.sequence
+        if sequence.state is not State.WAITING:
+            self._left.append(sequence.seq)
+        sequence.apply(event)
+        self._scheduler.remove(sequence)
+        del self._live[sequence.seq]

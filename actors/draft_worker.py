@@ -1,0 +1,170 @@
+"""The draft: proposes chains, all rows of a round in step, one packed forward per drafted token.
+
+Owns the draft's KV and ids. Whatever it does changes speed only. A sequence that it cannot follow
+(an id it has no embedding for, its context, its pages) gets an empty proposal and the reason.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.actors.errors import PoolExhausted, ProtocolViolation
+from outrider.actors.messages import (
+    Description,
+    Message,
+    PrefillRow,
+    ProposalRow,
+    Proposals,
+    Propose,
+    ProposeRow,
+    SparseRow,
+)
+from outrider.actors.model_worker import ModelWorker, WorkerSequence
+from outrider.actors.rule import rule_of, sampling_of
+from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.step import Chunk
+from outrider.kernels.contract import Backend, Draws, Rule
+
+TOP_M = 64  # rejection mode draws from its own 64 likeliest, and sends just those
+
+
+@dataclass(slots=True)
+class _Chain:
+    """A proposal in the making."""
+
+    ask: ProposeRow
+    sequence: WorkerSequence
+    limit: int
+    tokens: list[int] = field(default_factory=list)
+    rows: list[SparseRow] = field(default_factory=list)
+
+    @property
+    def is_growing(self) -> bool:
+        return len(self.tokens) < self.limit
+
+
+class DraftWorker(ModelWorker):
+    """Answers PROPOSE."""
+
+    def __init__(
+        self, runner: Runner, backend: Backend, description: Description, num_target_ids: int
+    ) -> None:
+        super().__init__(runner, backend, description)
+        self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
+
+    def step(self, message: Message) -> Message:
+        return self._propose(message) if isinstance(message, Propose) else super().step(message)
+
+    def opened(self, sequence: WorkerSequence) -> None:
+        self._check_ids(sequence, sequence.ids)
+
+    def _stop(self, sequence: WorkerSequence, reason: str) -> None:
+        sequence.stop_reason = reason
+        self.runner.rollback(sequence.cache, 0)
+
+    def _check_ids(self, sequence: WorkerSequence, ids: list[int]) -> None:
+        if ids and max(ids) >= self.runner.num_embeddings:
+            self._stop(sequence, "vocabulary")
+
+    def _propose(self, message: Propose) -> Proposals:
+        start = time.perf_counter()
+        chains = [self._begin(ask) for ask in message.rows]
+        chunks = [
+            Chunk(chain.sequence.cache, chain.sequence.pending, num_logits=1)
+            for chain in chains
+            if chain.is_growing
+        ]
+        chunks += [chunk for row in message.prefill for chunk in self._prefill(row)]
+        num_passes = 0
+        while chunks:
+            num_passes += 1
+            growing = [chain for chain in chains if chain.is_growing]
+            try:
+                logits = self.runner.forward(chunks).float().cpu().numpy()
+            except PoolExhausted:  # an optimisation must not fail a round
+                for chain in growing:
+                    self._stop(chain.sequence, "pages")
+                    chain.limit = len(chain.tokens)
+                break
+            if growing:
+                self._grow(growing, logits)
+            chunks = [
+                Chunk(chain.sequence.cache, chain.tokens[-1:], num_logits=1)
+                for chain in growing
+                if chain.is_growing
+            ]
+        rows = tuple(self._finish(chain) for chain in chains)
+        return Proposals(rows, time.perf_counter() - start, num_passes)
+
+    def _begin(self, ask: ProposeRow) -> _Chain:
+        """Take in what was committed; KV stays as far as it was drafted rightly."""
+        sequence = self.find(ask.seq)
+        known = ask.base - len(ask.committed)
+        if not 0 < known <= len(sequence.ids):
+            raise ProtocolViolation(
+                f"Got ids from position {known} for sequence {ask.seq}, "
+                f"expected 1 to {len(sequence.ids)}"
+            )
+        if sequence.stop_reason:
+            return _Chain(ask, sequence, 0)
+        num_kept = _common_len(sequence.ids[known:], ask.committed)
+        sequence.ids[known:] = ask.committed
+        # The last id is computed again even where it was drafted rightly: its logits are needed.
+        valid = min(sequence.cache.len, known + num_kept, ask.base - 1)
+        self.runner.rollback(sequence.cache, valid)
+        self._check_ids(sequence, list(ask.committed))
+        limit = ask.k
+        if ask.base + ask.k > self.runner.loaded.context_len:
+            limit = max(0, self.runner.loaded.context_len - ask.base)
+            if limit == 0:
+                self._stop(sequence, "context")
+        return _Chain(ask, sequence, 0 if sequence.stop_reason else limit)
+
+    def _prefill(self, row: PrefillRow) -> list[Chunk]:
+        sequence = self.find(row.seq)
+        start = sequence.cache.len
+        end = min(start + row.num_tokens, len(sequence.ids) - 1)
+        if end > self.runner.loaded.context_len:
+            self._stop(sequence, "context")
+        if sequence.stop_reason or end <= start:
+            return []
+        return [Chunk(sequence.cache, sequence.ids[start:end], num_logits=0)]
+
+    def _grow(self, chains: list[_Chain], logits: npt.NDArray[np.float32]) -> None:
+        rows = [chain.sequence.row for chain in chains]
+        position = [chain.ask.base + len(chain.tokens) for chain in chains]
+        draws = self.backend.draw(
+            logits,
+            sampling_of(rows),
+            np.array(position, np.int32),
+            vocab_size=self._num_ids,
+            top_m=TOP_M,
+        )
+        for i, chain in enumerate(chains):
+            chain.tokens.append(int(draws.token[i]))
+            if rule_of(chain.sequence.row) is Rule.REJECTION:
+                chain.rows.append(_sparse_row(draws, i))
+
+    def _finish(self, chain: _Chain) -> ProposalRow:
+        chain.sequence.ids += chain.tokens
+        reason = chain.sequence.stop_reason
+        return ProposalRow(chain.ask.seq, tuple(chain.tokens), tuple(chain.rows), reason)
+
+
+def _sparse_row(draws: Draws, i: int) -> SparseRow:
+    ids = draws.support_ids[i]
+    is_real = ids >= 0
+    probs = draws.support_probs[i][is_real]
+    return SparseRow(tuple(ids[is_real].tolist()), tuple(probs.tolist()))
+
+
+def _common_len(drafted: list[int], committed: tuple[int, ...]) -> int:
+    """How many of the committed ids had been drafted just so."""
+    count = 0
+    for ours, theirs in zip(drafted, committed, strict=False):
+        if ours != theirs:
+            break
+        count += 1
+    return count

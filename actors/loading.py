@@ -1,0 +1,82 @@
+"""From a worker's spec to a worker: the model, its runner, the verdict's backend, and what to say
+of them.
+"""
+
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+
+import torch
+from outrider.kernels.cpu import CpuBackend
+
+from outrider.actors.draft_worker import DraftWorker
+from outrider.actors.errors import InvalidConfig
+from outrider.actors.messages import Description
+from outrider.actors.model_worker import ModelWorker
+from outrider.actors.runner.loader import load_model
+from outrider.actors.runner.runner import Runner
+from outrider.actors.target_worker import TargetWorker
+from outrider.actors.wiring import WorkerSpec
+
+PAGE_SIZE = 16
+
+
+def load_worker(spec: WorkerSpec) -> ModelWorker:
+    """Load the model and build its worker. Raises OutriderError."""
+    torch.set_num_threads(spec.num_threads)
+    loaded = load_model(spec.model, device=spec.device, dtype=spec.dtype)
+    if spec.numerics not in ("auto", "exact", "fast"):
+        raise InvalidConfig(f"Got numerics={spec.numerics!r}, accepted: auto, exact, fast")
+    # The draft's rounding costs acceptance at most, never an answer: it always runs fast.
+    wanted = "fast" if spec.role == "draft" else spec.numerics
+    runner = Runner(
+        loaded,
+        num_tokens=spec.num_tokens,
+        page_size=PAGE_SIZE,
+        numerics=None if wanted == "auto" else wanted,  # type: ignore[arg-type]
+        is_strict=wanted == "exact",
+    )
+    backend, description = CpuBackend(), _describe(spec, runner)
+    if spec.role == "draft":
+        return DraftWorker(runner, backend, description, spec.num_target_ids)
+    return TargetWorker(runner, backend, description)
+
+
+def _describe(spec: WorkerSpec, runner: Runner) -> Description:
+    loaded = runner.loaded
+    return Description(
+        role=spec.role,
+        pid=os.getpid(),
+        model=spec.model.name,
+        num_parameters=loaded.num_parameters,
+        vocab_size=loaded.vocab_size,
+        context_len=loaded.context_len,
+        eos_ids=loaded.eos_ids,
+        device=str(loaded.device),
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        numerics=runner.numerics,
+        numerics_reason=runner.numerics_reason,
+        fingerprint=_fingerprint(spec.model, runner),
+        page_size=PAGE_SIZE,
+        num_pages=runner.pool.num_pages,
+    )
+
+
+def _fingerprint(path: Path, runner: Runner) -> str:
+    """Equal fingerprints give equal text: weights, tokenizer, dtype, numerics, instruction set."""
+    digest = hashlib.sha256()
+    for file in sorted(path.glob("*")):
+        if file.suffix == ".safetensors" or file.name in ("config.json", "tokenizer.json"):
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    loaded = runner.loaded
+    device = (
+        torch.cuda.get_device_name(loaded.device)
+        if str(loaded.device).startswith("cuda")
+        else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    )
+    facts = [str(loaded.dtype), runner.numerics, device, torch.__version__]
+    digest.update(json.dumps(facts).encode())
+    return f"fp_{runner.numerics}_{digest.hexdigest()[:16]}"

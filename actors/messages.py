@@ -1,0 +1,204 @@
+"""The messages between coordinator and workers: one frozen struct each, checked field by field on
+arrival.
+
+Knows nothing of sockets. Every row names its sequence; an unknown or missing field is an error.
+Token ids, counts and a few probabilities are all that travels: nothing of vocabulary size does.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+UInt64 = Annotated[int, msgspec.Meta(ge=0)]  # msgpack's widest; bounded by the format itself
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a message."""
+
+
+class Message(Record, frozen=True, forbid_unknown_fields=True, tag=True, tag_field="type"):
+    """The body of a frame; its class name travels as `type`."""
+
+
+class OpenRow(Record, frozen=True):
+    """Everything a worker must know of a sequence; also the way back after a worker's death."""
+
+    seq: int
+    prompt_ids: tuple[TokenId, ...]
+    committed_ids: tuple[TokenId, ...]  # output so far
+    temperature: float
+    top_k: Count
+    top_p: float
+    min_p: float
+    verification: str  # "coupled" | "rejection"
+    seed: UInt64
+    choice: Count
+    max_len: Count  # the sequence never grows beyond this many positions
+
+
+class Open(Message, frozen=True):
+    """Take these sequences on. Answered by Done."""
+
+    rows: tuple[OpenRow, ...]
+
+
+class Close(Message, frozen=True):
+    """Forget these sequences and free their pages; unknown ones are ignored. Answered by Done."""
+
+    seqs: tuple[int, ...]
+
+
+class Done(Message, frozen=True):
+    """Carried out."""
+
+
+class PrefillRow(Record, frozen=True):
+    """Compute the next `num_tokens` ids of a sequence that has more than that to catch up."""
+
+    seq: int
+    num_tokens: Count
+
+
+class ProposeRow(Record, frozen=True):
+    """Draft up to k tokens after position base - 1."""
+
+    seq: int
+    base: Count  # committed length, prompt included
+    committed: tuple[TokenId, ...]  # ids since the base of the draft's last proposal (or OPEN)
+    k: Count
+
+
+class Propose(Message, frozen=True):
+    """Answered by Proposals, its rows in this order."""
+
+    rows: tuple[ProposeRow, ...]
+    prefill: tuple[PrefillRow, ...]
+
+
+class SparseRow(Record, frozen=True):
+    """The distribution a drafted token was drawn from: ids and probabilities, summing to 1."""
+
+    ids: tuple[TokenId, ...]
+    probs: tuple[float, ...]
+
+
+class ProposalRow(Record, frozen=True):
+    """A chain of drafted tokens."""
+
+    seq: int
+    tokens: tuple[TokenId, ...]
+    rows: tuple[SparseRow, ...]  # one per token in rejection mode, else empty
+    reason: str  # why there are fewer than asked: "", "context", "vocabulary", "pages"
+
+
+class Proposals(Message, frozen=True):
+    """The draft's answer to Propose."""
+
+    rows: tuple[ProposalRow, ...]
+    forward_s: float
+    num_passes: Count
+
+
+class VerifyRow(Record, frozen=True):
+    """Judge a chain drafted after position base - 1; no tokens is plain decoding."""
+
+    seq: int
+    id: Count  # of the proposal, unique in the sequence
+    base: Count
+    tokens: tuple[TokenId, ...]
+    rows: tuple[SparseRow, ...]  # see ProposalRow
+
+
+class Verify(Message, frozen=True):
+    """One target forward. Answered by Verdicts, its rows in this order."""
+
+    rows: tuple[VerifyRow, ...]
+    prefill: tuple[PrefillRow, ...]
+
+
+class VerdictRow(Record, frozen=True):
+    """What the target made of a proposal. With an error, only `seq` and `id` mean anything."""
+
+    seq: int
+    id: Count
+    num_accepted: Count
+    token: TokenId  # recovered if a drafted token was rejected, else bonus
+    logprobs: tuple[float, ...]  # raw, one per accepted token and one for `token`
+    error: str
+
+
+class Verdicts(Message, frozen=True):
+    """The target's answer to Verify."""
+
+    rows: tuple[VerdictRow, ...]
+    forward_s: float
+    verdict_s: float
+
+
+class Describe(Message, frozen=True):
+    """Answered by Description."""
+
+
+class Description(Message, frozen=True):
+    """What a worker's model is, once loaded."""
+
+    role: str
+    pid: Count
+    model: str
+    num_parameters: UInt64
+    vocab_size: Count
+    context_len: Count
+    eos_ids: tuple[TokenId, ...]
+    device: str
+    dtype: str
+    numerics: str  # in effect: "exact" | "fast"
+    numerics_reason: str  # why not exact, or empty
+    fingerprint: str  # of weights, dtype, numerics and instruction set
+    page_size: Count
+    num_pages: Count
+
+
+class Ping(Message, frozen=True):
+    """Answered by Pong."""
+
+
+class Pong(Message, frozen=True):
+    """What a worker says of itself."""
+
+    role: str
+    pid: Count
+    num_sequences: Count
+    num_pages: Count
+    num_free_pages: Count
+
+
+class Failure(Message, frozen=True):
+    """The call could not be carried out: the error's class name, and its message."""
+
+    kind: str
+    message: str
+
+
+Body = (
+    Open
+    | Close
+    | Done
+    | Propose
+    | Proposals
+    | Verify
+    | Verdicts
+    | Describe
+    | Description
+    | Ping
+    | Pong
+    | Failure
+)
+
+
+class Frame(Record, frozen=True):
+    """A call, or the answer that carries its id."""
+
+    id: UInt64
+    body: Body

@@ -1,0 +1,39 @@
+"""What goes into the engine and what comes out of it: one request, and one chunk per commit."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from outrider.actors.sampling import SamplingParams, Speculation
+
+
+DEFAULT_SPECULATION = Speculation()
+
+
+class FinishReason(StrEnum):
+    """Why a sequence ended, in OpenAI's words."""
+
+    STOP = "stop"  # an EOS id, a stop id or a stop string
+    LENGTH = "length"  # max_tokens, or the context is full
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One choice of one prompt. The seed is decided by now: equal requests give equal text."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams
+    seed: int  # 0 ≤ seed < 2^64
+    choice: int = 0  # index among the choices of its own prompt
+    speculation: Speculation = DEFAULT_SPECULATION
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one commit added to one sequence."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]  # of token_ids, raw: log-softmax of the model's own logits
+    text: str  # complete characters only; a stop string is never part of it
+    num_drafted: int = 0  # tokens proposed in the round that made this commit
+    num_accepted: int = 0  # of those, accepted
+    finish_reason: FinishReason | None = None  # set on the last chunk

@@ -1,0 +1,68 @@
+"""How this folder compiles Python loops to machine code, and the two scalar functions they share.
+
+Floating point: a multiply and an add may fuse, and a sum may be split over vector lanes. Both are
+decided when the code is compiled, from trip counts only, so the same row gives the same bits
+whatever else is in the step. Infinities and NaNs keep their meaning.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+compiled = cast(
+    Callable[[F], F],
+    numba.njit(
+        cache=True,
+        nogil=True,
+        error_model="numpy",
+        fastmath={"contract", "reassoc", "nsz", "arcp"},
+    ),
+)
+inlined = cast(
+    Callable[[F], F],
+    numba.njit(error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}),
+)
+
+LOG2_E = np.float32(1.4426950408889634)
+LN2_HIGH = np.float32(0.693359375)
+LN2_LOW = np.float32(-2.12194440e-4)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def power_of_two(typing_context: Any, exponent: Any) -> Any:
+    """2.0 ** exponent as float32, for an int32 exponent in -126..127: its bits, shifted into place."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        biased = builder.add(args[0], args[0].type(127))
+        bits = builder.shl(biased, args[0].type(23))
+        return builder.bitcast(bits, context.get_value_type(types.float32))
+
+    return types.float32(types.int32), codegen
+
+
+@inlined
+def exp32(x: float) -> float:
+    """exp(x) in float32, relative error below 2e-7, clamped to the normal range; a loop vectorises."""
+    x = min(max(x, np.float32(-87.0)), np.float32(88.0))
+    whole = np.floor(x * LOG2_E + np.float32(0.5))
+    rest = x - whole * LN2_HIGH - whole * LN2_LOW
+    poly = np.float32(1.9875691500e-4)
+    poly = poly * rest + np.float32(1.3981999507e-3)
+    poly = poly * rest + np.float32(8.3334519073e-3)
+    poly = poly * rest + np.float32(4.1665795894e-2)
+    poly = poly * rest + np.float32(1.6666665459e-1)
+    poly = poly * rest + np.float32(5.0000001201e-1)
+    value = poly * rest * rest + rest + np.float32(1.0)
+    return value * power_of_two(np.int32(whole))  # type: ignore[no-any-return]
+
+
+@inlined
+def tanh32(x: float) -> float:
+    """tanh(x) in float32 through exp32; exact limits at both ends."""
+    return np.float32(1.0) - np.float32(2.0) / (exp32(np.float32(2.0) * x) + np.float32(1.0))

@@ -1,0 +1,118 @@
+"""The KV pool: token-major pages per layer, their allocation, and the caches that hold them.
+
+Knows pages, rows and lengths; not tokens, models or attention.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from outrider.actors.errors import IllegalTransition, PoolExhausted
+
+Shape = tuple[int, int, int]  # KV heads, key width, value width
+
+
+@dataclass(slots=True, eq=False)
+class Cache:
+    """One sequence's place in the pool: `len` committed rows in `pages`, 0 <= len <= pages * size."""
+
+    slot: int
+    len: int = 0
+    pages: list[int] = field(default_factory=list)
+    is_open: bool = True
+
+
+class KvPool:
+    """Pages `[num_pages, page_size, kv_heads, width]` of keys and of values for every layer."""
+
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        *,
+        num_tokens: int,
+        page_size: int,
+        context_len: int,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        self.page_size = page_size
+        self.num_pages = -(-num_tokens // page_size)
+        self.keys = self._allocate([(heads, width) for heads, width, _ in shapes], dtype, device)
+        self.values = self._allocate([(heads, width) for heads, _, width in shapes], dtype, device)
+        self._free = list(range(self.num_pages))[::-1]
+        self._free_slots: list[int] = []
+        most_pages = min(self.num_pages, -(-context_len // page_size))
+        self.table: npt.NDArray[np.int32] = np.zeros((0, most_pages), np.int32)
+
+    def _allocate(
+        self, shapes: list[tuple[int, int]], dtype: torch.dtype, device: str
+    ) -> list[torch.Tensor]:
+        """One tensor a layer; views of one block where all layers agree."""
+        sizes = [(self.num_pages, self.page_size, heads, width) for heads, width in shapes]
+        if len(set(sizes)) == 1:
+            return list(torch.zeros((len(sizes), *sizes[0]), dtype=dtype, device=device))
+        return [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
+
+    @property
+    def num_free_pages(self) -> int:
+        return len(self._free)
+
+    def open(self) -> Cache:
+        """A new, empty cache; it holds no page until something is written."""
+        if not self._free_slots:
+            old = len(self.table)
+            new = max(8, old)
+            self.table = np.concatenate([self.table, np.zeros_like(self.table, shape=(new, self.table.shape[1]))])
+            self._free_slots = list(range(old, old + new))[::-1]
+        return Cache(self._free_slots.pop())
+
+    def close(self, cache: Cache) -> None:
+        """Give a cache's pages back; closing twice is nothing."""
+        if cache.is_open:
+            self.truncate(cache, 0)
+            cache.is_open = False
+            self._free_slots.append(cache.slot)
+
+    def reserve(self, wanted: Iterable[tuple[Cache, int]]) -> None:
+        """Pages for `num_tokens` more rows in each cache: all of them or none.
+
+        Raises PoolExhausted, with nothing changed, naming what is needed and what is free.
+        """
+        short = [(c, -(-(c.len + n) // self.page_size) - len(c.pages)) for c, n in wanted]
+        need = sum(n for _, n in short if n > 0)
+        if need > len(self._free):
+            raise PoolExhausted(
+                f"This step needs {need} more pages of {self.page_size} tokens, "
+                f"{len(self._free)} of {self.num_pages} are free"
+            )
+        for cache, count in short:
+            for _ in range(count):
+                page = self._free.pop()
+                self.table[cache.slot, len(cache.pages)] = page
+                cache.pages.append(page)
+
+    def truncate(self, cache: Cache, length: int) -> None:
+        """Roll a cache back to `length` rows; whole pages beyond it become free."""
+        if not cache.is_open:
+            raise IllegalTransition("This cache is closed")
+        if not 0 <= length <= cache.len:
+            raise IllegalTransition(f"Got a rollback to {length}, expected 0 ≤ length ≤ {cache.len}")
+        cache.len = length
+        keep = -(-length // self.page_size)
+        self._free += cache.pages[keep:][::-1]
+        del cache.pages[keep:]
+
+    def row(self, cache: Cache, position: int) -> int:
+        """The pool row that holds `position` of a cache."""
+        return cache.pages[position // self.page_size] * self.page_size + position % self.page_size
+
+    def move(self, sources: list[int], targets: list[int]) -> None:
+        """Copy pool rows `sources` onto `targets`, in every layer; the two may overlap."""
+        device = self.keys[0].device
+        source, target = (torch.tensor(rows, device=device) for rows in (sources, targets))
+        for store in (*self.keys, *self.values):
+            rows = store.view(-1, *store.shape[2:])
+            rows[target] = rows[source]

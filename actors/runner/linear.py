@@ -1,0 +1,103 @@
+"""oneDNN-prepacked linears for the CPU, with projections of one input merged into one product.
+
+Never fewer rows than `min_rows` reach oneDNN: with 2 or more its rows do not depend on how many
+travel together (probed at start, outrider.actors.runner.numerics). Where oneDNN cannot pack, the
+model keeps its nn.Linear.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from outrider.actors.runner.replacement import Replacements
+
+# Projections of one input, as transformers names them.
+MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+
+
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether oneDNN packs weights of this dtype on this CPU."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+class PackedLinear(nn.Module):
+    """y = x @ weight.T + bias with the weight [N, K] kept in oneDNN's own layout."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, min_rows: int) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.min_rows = min_rows
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 8)
+        self.bias = None if bias is None else bias.detach()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shapes: x [..., K] → [..., N]."""
+        rows = x.numel() // self.in_features
+        if rows >= self.min_rows:
+            return self._product(x)
+        padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, self.min_rows - rows))
+        return self._product(padded)[:rows].view(*x.shape[:-1], self.out_features)
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.packed, self.bias, "none", [], ""
+        )
+        return product
+
+
+class Merged(nn.Module):
+    """Several linears of one input as one product; its parts ask in turn and share the answer."""
+
+    def __init__(self, linears: list[nn.Linear], min_rows: int) -> None:
+        super().__init__()
+        self.widths = [linear.out_features for linear in linears]
+        biases = [linear.bias for linear in linears]
+        bias = None if biases[0] is None else torch.cat(biases)
+        self.linear = PackedLinear(torch.cat([lin.weight for lin in linears]), bias, min_rows)
+        self.source: torch.Tensor | None = None
+        self.parts: tuple[torch.Tensor, ...] = ()
+
+    def part(self, index: int, x: torch.Tensor) -> torch.Tensor:
+        if x is not self.source:
+            self.source, self.parts = x, self.linear(x).split(self.widths, -1)
+        part = self.parts[index]
+        if index == len(self.widths) - 1:
+            self.source, self.parts = None, ()
+        return part
+
+
+class Part(nn.Module):
+    """One of the linears in a Merged; stands where the nn.Linear stood."""
+
+    def __init__(self, merged: Merged, index: int) -> None:
+        super().__init__()
+        self.merged, self.index = merged, index
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shapes: x [..., K] → [..., N of this part]."""
+        return self.merged.part(self.index, x)
+
+
+def pack_linears(model: nn.Module, changes: Replacements, *, min_rows: int) -> None:
+    """Replace every nn.Linear and Conv1D of a model, merging what reads one input."""
+    if not can_pack(next(model.parameters()).dtype):
+        return
+    for parent in list(model.modules()):
+        for names in MERGED:
+            linears = [getattr(parent, name, None) for name in names]
+            if all(type(linear) is nn.Linear for linear in linears) and (
+                len({linear.bias is None for linear in linears}) == 1  # type: ignore[union-attr]
+            ):
+                merged = Merged(linears, min_rows)  # type: ignore[arg-type]
+                for index, name in enumerate(names):
+                    changes.swap(parent, name, Part(merged, index))
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                changes.swap(parent, name, PackedLinear(child.weight, child.bias, min_rows))
+            elif type(child) is Conv1D:
+                changes.swap(parent, name, PackedLinear(child.weight.t(), child.bias, min_rows))

@@ -1,0 +1,142 @@
+"""One model, its KV pool, and a packed ragged forward over many sequences.
+
+Prefill chunks, decode rows, chains and trees of any number of sequences are one forward. Knows
+tokens and logits; not sampling, proposals or who asks.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+
+from outrider.actors.errors import IllegalTransition, InvalidConfig, ModelRefused
+from outrider.actors.runner.engine import Engine, ModuleEngine, forward
+from outrider.actors.runner.kv_pool import Cache, KvPool
+from outrider.actors.runner.loader import LoadedModel
+from outrider.actors.runner.numerics import probe
+from outrider.actors.runner.selftest import TEXT_LEN, reference_logits, sample_tokens, selftest
+from outrider.actors.runner.step import Chunk, check
+from outrider.actors.runner.trace import Trace, trace
+
+Numerics = Literal["exact", "fast"]
+PROBE_ROWS = 256  # tokens in the small pool that self-test and probe run over
+
+
+class Runner:
+    """Forwards of one model over its own KV pool of `num_tokens` rows.
+
+    `numerics` exact makes a row of logits bitwise independent of batch, chunking, rejected drafts
+    and trees; fast does not promise it. Default: exact on CPU. It is probed here; where the probe
+    fails exact becomes fast, with the reason in `numerics_reason`, or InvalidConfig if `is_strict`.
+    The loaded module is the runner's from here on: its layers are replaced in place.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        num_tokens: int,
+        page_size: int = 16,
+        numerics: Numerics | None = None,
+        is_strict: bool = False,
+    ) -> None:
+        if num_tokens < 1 or page_size < 1:
+            raise InvalidConfig(f"Got {num_tokens=}, {page_size=}, expected both ≥ 1")
+        self.loaded = loaded
+        self.vocab_size, self.context_len = loaded.vocab_size, loaded.context_len
+        self.num_embeddings: int = loaded.model.get_input_embeddings().weight.shape[0]
+        self.numerics: Numerics = numerics or ("exact" if loaded.device == "cpu" else "fast")
+        self.numerics_reason = ""
+        text = sample_tokens(loaded.vocab_size, TEXT_LEN)
+        wanted = reference_logits(loaded, text)
+        traced = trace(loaded, text)
+        small = self._pool(traced, PROBE_ROWS, page_size)
+        self.engine = self._first_sound(traced, small, text, wanted)
+        if self.numerics == "exact":
+            self._probe(small, is_strict)
+        self.pool = self._pool(traced, num_tokens, page_size)
+
+    def _pool(self, traced: Trace, num_tokens: int, page_size: int) -> KvPool:
+        return KvPool(
+            traced.shapes,
+            num_tokens=num_tokens,
+            page_size=page_size,
+            context_len=max(self.context_len, PROBE_ROWS),
+            dtype=self.loaded.dtype,
+            device=self.loaded.device,
+        )
+
+    def _engines(self, traced: Trace) -> Iterator[Engine]:
+        """Fastest first; each is built only when the one before has failed its self-test."""
+        for is_replaced in (True, False):
+            engine = ModuleEngine(
+                self.loaded, is_exact=self.numerics == "exact", is_replaced=is_replaced
+            )
+            yield engine
+            engine.changes.undo()
+
+    def _first_sound(
+        self, traced: Trace, pool: KvPool, text: list[int], wanted: torch.Tensor
+    ) -> Engine:
+        trouble = ""
+        for engine in self._engines(traced):
+            trouble = selftest(engine, pool, text, wanted, self.loaded.dtype)
+            if not trouble:
+                return engine
+        raise ModelRefused(
+            f"{self.loaded.path or type(self.loaded.model).__name__}: "
+            f"the runner does not compute what the model computes: {trouble}"
+        )
+
+    def _probe(self, pool: KvPool, is_strict: bool) -> None:
+        reason = probe(self.engine, pool, self.vocab_size)
+        if reason and isinstance(self.engine, ModuleEngine) and self.engine.isolate_experts():
+            reason = probe(self.engine, pool, self.vocab_size)
+        if reason and is_strict:
+            raise InvalidConfig(f"Got numerics='exact', but {reason}; accepted here: 'fast'")
+        if reason:
+            self.numerics, self.numerics_reason = "fast", reason
+
+    @property
+    def num_free_pages(self) -> int:
+        return self.pool.num_free_pages
+
+    def open(self) -> Cache:
+        """A new, empty cache."""
+        return self.pool.open()
+
+    def close(self, cache: Cache) -> None:
+        """Give a cache's pages back."""
+        self.pool.close(cache)
+
+    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+        """Run all chunks as one forward; every token's rows are written and every len advances.
+
+        Returns float32 logits [sum of num_logits, V], chunk by chunk. Raises, with nothing changed,
+        PoolExhausted, InvalidRequest (context, ids) and IllegalTransition (closed, repeated).
+        """
+        check(chunks, self.num_embeddings, self.context_len)
+        return forward(self.engine, self.pool, chunks)
+
+    def rollback(self, cache: Cache, length: int) -> None:
+        """Forget every row from `length` on. Raises IllegalTransition beyond history."""
+        self.pool.truncate(cache, length)
+
+    def accept_path(self, cache: Cache, base: int, nodes: Sequence[int]) -> None:
+        """Keep one path of the tree that was forwarded at `base`: its rows move down, the rest go.
+
+        `nodes` are indices into the tree's tokens, from the root down.
+        Raises IllegalTransition where they are no rising indices of rows in the cache.
+        """
+        rising = all(a < b for a, b in zip(nodes, nodes[1:], strict=False))
+        if not rising or base < 0 or (nodes and not 0 <= nodes[0] <= nodes[-1] < cache.len - base):
+            raise IllegalTransition(
+                f"Got {base=}, nodes={list(nodes)}, expected rising nodes "
+                f"with base + node < {cache.len}"
+            )
+        moves = [(base + node, base + at) for at, node in enumerate(nodes) if node != at]
+        if moves:
+            sources, targets = zip(*moves, strict=True)
+            row = self.pool.row
+            self.pool.move([row(cache, at) for at in sources], [row(cache, at) for at in targets])
+        self.pool.truncate(cache, base + len(nodes))

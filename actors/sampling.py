@@ -1,0 +1,69 @@
+"""What a request asks of the sampler and of speculation, valid from construction.
+
+Knows nothing of models: limits that depend on one (context, vocabulary) are checked by the engine.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from outrider.actors.errors import InvalidRequest
+
+MAX_K = 16
+SEED_BITS = 64
+
+
+class VerificationMode(StrEnum):
+    """How drafted tokens are judged above temperature 0 (DESIGN §4); at 0 both are greedy."""
+
+    COUPLED = "coupled"  # the target's own seeded draw; same text with and without a draft
+    REJECTION = "rejection"  # Leviathan/Chen; same distribution
+
+
+def _require(is_valid: bool, param: str, got: object, accepted: str) -> None:
+    if not is_valid:
+        raise InvalidRequest(f"Got {param}={got!r}, expected {accepted}", param)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling of one choice. Raises InvalidRequest, naming the field."""
+
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # keep this many most likely tokens; 0 keeps all
+    top_p: float = 1.0  # keep the smallest set with this probability, after top_k; 1 keeps all
+    min_p: float = 0.0  # drop tokens less likely than this fraction of the most likely
+    max_tokens: int = 16
+    stop: tuple[str, ...] = ()  # strings that end the text and are trimmed from it
+    stop_token_ids: tuple[int, ...] = ()  # ids that end the text like EOS
+    ignores_eos: bool = False
+
+    def __post_init__(self) -> None:
+        finite = math.isfinite(self.temperature)
+        _require(finite and 0 <= self.temperature <= 100, "temperature", self.temperature,
+                 "0 ≤ temperature ≤ 100")  # fmt: skip
+        _require(0 <= self.top_k < 2**31, "top_k", self.top_k, "0 (off) or a positive count")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "0 < top_p ≤ 1")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "0 ≤ min_p ≤ 1")
+        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        _require(len(self.stop) <= 16, "stop", len(self.stop), "at most 16 strings")
+        _require(all(self.stop), "stop", list(self.stop), "no empty strings")
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculation as one request wants it. Changes speed, never the text."""
+
+    is_enabled: bool = True
+    k: int | None = None  # drafted tokens a round; None leaves it to the server
+    verification: VerificationMode = VerificationMode.COUPLED
+
+    def __post_init__(self) -> None:
+        in_range = self.k is None or 0 <= self.k <= MAX_K
+        _require(in_range, "speculation.k", self.k, f"0 ≤ k ≤ {MAX_K}")
+
+
+def seed_of(value: int) -> int:
+    """The 64-bit key of a seed as clients write it: any int64, negative ones modulo 2^64."""
+    _require(-(2**63) <= value < 2**63, "seed", value, "a 64-bit signed integer")
+    return value % 2**SEED_BITS

@@ -1,0 +1,113 @@
+"""One choice being decoded: its tokens, its state, and the table of what may happen to it when.
+
+The only mutation of a sequence's tokens is `commit`. Knows nothing of workers, text or time.
+"""
+
+from enum import Enum, auto
+
+from outrider.actors.errors import IllegalTransition
+from outrider.actors.messages import OpenRow
+from outrider.actors.request import FinishReason, Request
+
+
+class State(Enum):
+    """Where a sequence is."""
+
+    WAITING = auto()  # for pages
+    PREFILLING = auto()  # its prompt is being computed
+    DECODING = auto()  # one verdict a round
+    FINISHED = auto()
+    FAILED = auto()
+    CANCELLED = auto()
+
+    @property
+    def is_final(self) -> bool:
+        return self in (State.FINISHED, State.FAILED, State.CANCELLED)
+
+
+class Event(Enum):
+    """What may happen to it."""
+
+    ADMIT = auto()
+    PREFILLED = auto()
+    COMMIT = auto()
+    FINISH = auto()
+    FAIL = auto()
+    CANCEL = auto()
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.WAITING, Event.ADMIT): State.PREFILLING,
+    (State.PREFILLING, Event.PREFILLED): State.DECODING,
+    (State.DECODING, Event.COMMIT): State.DECODING,
+    (State.DECODING, Event.FINISH): State.FINISHED,
+    **{(state, Event.FAIL): State.FAILED for state in State if not state.is_final},
+    **{(state, Event.CANCEL): State.CANCELLED for state in State if not state.is_final},
+}
+
+
+class Sequence:
+    """prompt_ids + output_ids, and a state that only `apply` changes."""
+
+    def __init__(self, seq: int, request: Request, max_len: int) -> None:
+        self.seq = seq
+        self.request = request
+        self.max_len = max_len  # positions it may fill: prompt + max_tokens, at most the context
+        self.state = State.WAITING
+        self.output_ids: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self.num_prefilled = 0  # prompt tokens that the workers were told to compute
+        self.num_proposals = 0
+        self.draft_base = 0  # committed length that the draft knows of
+
+    @property
+    def base(self) -> int:
+        """Committed length, prompt included: the position of the next token."""
+        return len(self.request.prompt_ids) + len(self.output_ids)
+
+    @property
+    def num_left(self) -> int:
+        """Tokens it may still commit."""
+        return self.max_len - self.base
+
+    @property
+    def num_to_prefill(self) -> int:
+        """Prompt tokens to compute before the first verdict, which computes the last one itself."""
+        return len(self.request.prompt_ids) - 1 - self.num_prefilled
+
+    def apply(self, event: Event) -> None:
+        """Move to the next state. Raises IllegalTransition and changes nothing if there is none."""
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise IllegalTransition(f"Got {event.name} for a sequence that is {self.state.name}")
+        self.state = state
+
+    def commit(self, token_ids: tuple[int, ...]) -> None:
+        """Append what a verdict gave, already cut at the token that ends the sequence."""
+        if not 1 <= len(token_ids) <= self.num_left:
+            raise IllegalTransition(
+                f"Got {len(token_ids)} tokens to commit, expected 1 to {self.num_left}"
+            )
+        self.apply(Event.COMMIT)
+        self.output_ids += token_ids
+
+    def since(self, base: int) -> tuple[int, ...]:
+        """Ids from position `base` on; base is never inside the prompt."""
+        return tuple(self.output_ids[base - len(self.request.prompt_ids) :])
+
+    def open_row(self) -> OpenRow:
+        """What a worker must know of it."""
+        sampling = self.request.sampling
+        return OpenRow(
+            seq=self.seq,
+            prompt_ids=self.request.prompt_ids,
+            committed_ids=tuple(self.output_ids),
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            verification=self.request.speculation.verification.value,
+            seed=self.request.seed,
+            choice=self.request.choice,
+            max_len=self.max_len,
+        )

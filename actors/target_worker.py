@@ -1,0 +1,141 @@
+"""The target: one packed forward a round, then one verdict for the whole batch.
+
+Owns the target's KV and its copy of each sequence's ids, both rebuilt from OPEN. Knows nothing of
+drafts, streams or sockets. A sequence's KV holds every id but the last: the last one is computed
+with the next proposal.
+"""
+
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.actors.errors import ProtocolViolation
+from outrider.actors.messages import (
+    Message,
+    PrefillRow,
+    SparseRow,
+    VerdictRow,
+    Verdicts,
+    Verify,
+    VerifyRow,
+)
+from outrider.actors.model_worker import ModelWorker, WorkerSequence
+from outrider.actors.rule import rule_of, sampling_of
+from outrider.actors.runner.step import Chunk
+from outrider.kernels.contract import DraftKind, Proposals, Rule
+
+
+class TargetWorker(ModelWorker):
+    """Answers VERIFY."""
+
+    def step(self, message: Message) -> Message:
+        return self._verify(message) if isinstance(message, Verify) else super().step(message)
+
+    def _verify(self, message: Verify) -> Verdicts:
+        start = time.perf_counter()
+        chunks = [self._chunk(row) for row in message.rows]
+        chunks += [self._prefill_chunk(row) for row in message.prefill]
+        logits = self.runner.forward(chunks).float().cpu().numpy()
+        computed = time.perf_counter()
+        rows = self._judge(message.rows, logits) if message.rows else ()
+        return Verdicts(rows, computed - start, time.perf_counter() - computed)
+
+    def _chunk(self, row: VerifyRow) -> Chunk:
+        sequence = self.find(row.seq)
+        if row.base != len(sequence.ids):
+            raise ProtocolViolation(
+                f"Got base={row.base} for sequence {row.seq}, expected {len(sequence.ids)}"
+            )
+        tokens = [*sequence.pending, *row.tokens]
+        return Chunk(sequence.cache, tokens, num_logits=len(row.tokens) + 1)
+
+    def _prefill_chunk(self, row: PrefillRow) -> Chunk:
+        sequence = self.find(row.seq)
+        start = sequence.cache.len
+        if start + row.num_tokens >= len(sequence.ids):
+            raise ProtocolViolation(
+                f"Got {row.num_tokens} tokens to prefill in sequence {row.seq}, "
+                f"expected fewer than {len(sequence.ids) - start}"
+            )
+        return Chunk(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
+
+    def _judge(
+        self, rows: Many[VerifyRow], logits: npt.NDArray[np.float32]
+    ) -> tuple[VerdictRow, ...]:
+        sequences = [self.find(row.seq) for row in rows]
+        sampling = sampling_of([sequence.row for sequence in sequences])
+        verdicts = self.backend.verify(logits, _proposals_of(rows, sequences), sampling)
+        return tuple(
+            self._commit(
+                row,
+                sequence,
+                int(verdicts.num_accepted[i]),
+                int(verdicts.token[i]),
+                verdicts.logprobs[i],
+                int(verdicts.error[i]),
+            )
+            for i, (row, sequence) in enumerate(zip(rows, sequences, strict=True))
+        )
+
+    def _commit(
+        self,
+        row: VerifyRow,
+        sequence: WorkerSequence,
+        num_accepted: int,
+        token: int,
+        logprobs: npt.NDArray[np.float32],
+        error: int,
+    ) -> VerdictRow:
+        """Keep the accepted rows and the new id; KV beyond them is rolled back."""
+        self.runner.rollback(sequence.cache, row.base + (0 if error else num_accepted))
+        if error:
+            message = "the target's logits hold no finite value"
+            return VerdictRow(row.seq, row.id, 0, 0, (), message)
+        sequence.ids += [*row.tokens[:num_accepted], token]
+        raw = tuple(logprobs[: num_accepted + 1].tolist())
+        return VerdictRow(row.seq, row.id, num_accepted, token, raw, "")
+
+
+def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Proposals:
+    """The batch of chains in the verdict's layout: struct of arrays, tokens end to end."""
+    tokens = np.array([token for row in rows for token in row.tokens], np.int32)
+    kinds = [DraftKind.ONE_HOT] * len(tokens)
+    sparse = [
+        (at, support)
+        for at, support in enumerate(_supports(rows, sequences))
+        if support is not None
+    ]
+    ids = probs = None
+    if sparse:
+        width = max(len(support.ids) for _, support in sparse)
+        ids = np.full((len(tokens), width), -1, np.int32)
+        probs = np.zeros((len(tokens), width), np.float32)
+        for at, support in sparse:
+            kinds[at] = DraftKind.SPARSE
+            ids[at, : len(support.ids)] = support.ids
+            probs[at, : len(support.probs)] = support.probs
+    return Proposals(
+        num_drafted=np.array([len(row.tokens) for row in rows], np.int32),
+        position=np.array([row.base for row in rows], np.int32),
+        tokens=tokens,
+        kind=np.array(kinds, np.uint8),
+        support_ids=ids,
+        support_probs=probs,
+        dense_probs=None,
+    )
+
+
+def _supports(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Iterator[SparseRow | None]:
+    """Per drafted token, the sparse row it was drawn from, or None where it is one-hot."""
+    for row, sequence in zip(rows, sequences, strict=True):
+        if rule_of(sequence.row) is Rule.REJECTION and row.rows:
+            if len(row.rows) != len(row.tokens):
+                raise ProtocolViolation(
+                    f"Got {len(row.rows)} draft rows for {len(row.tokens)} tokens, expected equal"
+                )
+            yield from row.rows
+        else:
+            yield from (None for _ in row.tokens)

@@ -1,0 +1,67 @@
+"""Ids to text as they come: whole characters only, and never a piece of a stop string.
+
+Works id by id, so that the text and where it stops do not depend on how many ids a round committed.
+"""
+
+from collections.abc import Sequence as Many
+
+from tokenizers import Tokenizer as Backend
+from tokenizers.decoders import DecodeStream
+
+PREFIX_LEN = (
+    8  # prompt ids that the decoder sees, so that a leading space is decided as in the whole
+)
+
+
+class TextStream:
+    """The text of one sequence."""
+
+    def __init__(self, backend: Backend, prompt_ids: Many[int], stops: Many[str]) -> None:
+        self._backend = backend
+        self._stops = tuple(stops)
+        self._prefix = list(prompt_ids[-PREFIX_LEN:])
+        self._stream = DecodeStream(ids=list(self._prefix), skip_special_tokens=True)
+        self._ids: list[int] = []
+        self._num_decoded = 0  # characters the stream has given
+        self._held = ""  # decoded, not released: it may be the beginning of a stop string
+        self.is_stopped = False
+
+    def push(self, token_id: int) -> bool:
+        """Take one id; True if a stop string is complete with it."""
+        self._ids.append(token_id)
+        piece = self._stream.step(self._backend, token_id)
+        if piece:
+            self._num_decoded += len(piece)
+            self._extend(piece)
+        return self.is_stopped
+
+    def take(self) -> str:
+        """Text that nothing to come can take back."""
+        keep = 0 if self.is_stopped else self._overlap()
+        cut = len(self._held) - keep
+        text, self._held = self._held[:cut], self._held[cut:]
+        return text
+
+    def finish(self) -> str:
+        """The rest: what was held back, and an incomplete character as a full decode shows it."""
+        if not self.is_stopped:
+            before = self._backend.decode(self._prefix, skip_special_tokens=True)
+            whole = self._backend.decode(self._prefix + self._ids, skip_special_tokens=True)
+            self._extend(whole[len(before) + self._num_decoded :])
+        text, self._held = self._held, ""
+        return text
+
+    def _extend(self, piece: str) -> None:
+        self._held += piece
+        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            self._held = self._held[: min(found)]
+            self.is_stopped = True
+
+    def _overlap(self) -> int:
+        """Length of the longest end of the held text that begins some stop string."""
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        for size in range(min(longest, len(self._held)), 0, -1):
+            if any(stop.startswith(self._held[-size:]) for stop in self._stops):
+                return size
+        return 0

@@ -1,0 +1,94 @@
+"""The target's tokenizer, and whether the draft speaks the same ids."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from pathlib import Path
+
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
+from outrider.actors.text import TextStream
+
+
+class Tokenizer:
+    """Text to ids and back, with the model's own chat template."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelRefused."""
+        self._tokenizer = _load(path)
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Token to id, added tokens included."""
+        return dict(self._tokenizer.get_vocab())
+
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(self._tokenizer.chat_template)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, with the special tokens that the model's tokenizer adds."""
+        return list(self._tokenizer(text)["input_ids"])
+
+    def decode(self, ids: Many[int]) -> str:
+        """The text of ids, special tokens left out."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def render_chat(self, messages: Many[Mapping[str, str]]) -> list[int]:
+        """The ids of a conversation, ready for the assistant's turn. Raises InvalidRequest."""
+        if not self.has_chat_template:
+            raise InvalidRequest(
+                "Got chat messages for a model without a chat template, "
+                "expected a prompt (/v1/completions)",
+                "messages",
+            )
+        try:
+            ids = self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                add_generation_prompt=True,
+                return_dict=False,
+            )
+        except (TemplateError, TypeError, KeyError) as error:
+            raise InvalidRequest(f"The chat template refused: {error}", "messages") from error
+        return list(ids)
+
+    def stream(self, prompt_ids: Many[int], stops: Many[str]) -> TextStream:
+        """The text of one sequence, as it comes."""
+        return TextStream(self._tokenizer.backend_tokenizer, prompt_ids, stops)
+
+
+def check_vocabularies(target: Tokenizer, draft: Tokenizer) -> None:
+    """Same token, same id, on both sides. Raises VocabularyMismatch with the first difference.
+
+    Compares the maps, not the sizes: padded embeddings are the models' own business.
+    """
+    ours, theirs = target.vocabulary, draft.vocabulary
+    if ours == theirs:
+        return
+    by_id = {index: token for token, index in ours.items()}
+    by_id_theirs = {index: token for token, index in theirs.items()}
+    first = min(
+        index
+        for index in by_id.keys() | by_id_theirs.keys()
+        if by_id.get(index) != by_id_theirs.get(index)
+    )
+    raise VocabularyMismatch(
+        f"Draft and target speak different ids: target has {len(ours)} tokens, draft "
+        f"{len(theirs)}; first difference at id {first}: target {by_id.get(first)!r}, "
+        f"draft {by_id_theirs.get(first)!r}. Accepted: a draft with the target's own token map"
+    )
+
+
+def _load(path: Path) -> PreTrainedTokenizerFast:
+    if not (path / "tokenizer.json").is_file():
+        raise ModelRefused(f"Got no tokenizer.json in {path}, expected a fast tokenizer there")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, trust_remote_code=False, local_files_only=True, use_fast=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelRefused(f"The tokenizer of {path} cannot be loaded: {error}") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ModelRefused(f"Got a {type(tokenizer).__name__} in {path}, expected a fast tokenizer")
+    return tokenizer

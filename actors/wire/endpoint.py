@@ -1,0 +1,32 @@
+"""Where a worker listens, and the secret that opens it. Handed over by whoever started the worker,
+never broadcast.
+"""
+
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Names this boot of this machine; two processes that agree may share a Unix socket."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else socket.gethostname()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listening worker."""
+
+    role: str  # "draft" | "target"
+    pid: int
+    unix_path: str
+    tcp: tuple[str, int] | None  # None: this machine only
+    secret: bytes = field(repr=False)
+    boot_id: str = field(default_factory=boot_id)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the Unix socket can be reached from here (containers share a boot, not a disk)."""
+        return self.boot_id == boot_id() and os.path.exists(self.unix_path)

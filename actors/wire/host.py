@@ -1,0 +1,28 @@
+"""A worker and its sockets in one plain object: what a subprocess runs and what Ray makes an actor
+of.
+"""
+
+from collections.abc import Iterable
+from secrets import token_bytes
+
+from outrider.actors.loading import load_worker
+from outrider.actors.wire.endpoint import Endpoint
+from outrider.actors.wire.handshake import SECRET_LEN
+from outrider.actors.wire.server import WorkerServer
+from outrider.actors.wiring import WorkerSpec
+
+
+class WorkerHost:
+    """Loads a worker, then serves it."""
+
+    def __init__(self, spec: WorkerSpec, secret: bytes | None = None) -> None:
+        """Raises OutriderError if the model cannot be loaded."""
+        self._server = WorkerServer(load_worker(spec), secret or token_bytes(SECRET_LEN))
+
+    def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> Endpoint:
+        """Bind and serve in the background."""
+        return self._server.listen(tcp_host, tcp_ports)
+
+    def close(self) -> None:
+        """End the connections and remove the sockets."""
+        self._server.close()

@@ -1,0 +1,193 @@
+"""The coordinator's end of a worker: a call is a future, and the end of the connection fails them
+all at once.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+from typing import Protocol
+
+from outrider.actors import errors
+from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
+from outrider.actors.messages import Failure, Frame, Message
+from outrider.actors.wire import handshake
+from outrider.actors.wire.endpoint import Endpoint
+from outrider.actors.wire.framing import FrameReader, decode, encode
+from outrider.actors.worker import Worker
+
+
+class Peer(Protocol):
+    """A worker as the coordinator sees it."""
+
+    role: str
+    pid: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether every further call will fail."""
+        ...
+
+    async def call(self, message: Message) -> Message:
+        """The worker's answer. Raises WorkerLost or whatever error the worker named."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class InlinePeer:
+    """A worker in this process, called straight away. Blocks the loop while the model runs."""
+
+    is_lost = False
+
+    def __init__(self, worker: Worker, pid: int) -> None:
+        self._worker = worker
+        self.role = worker.role
+        self.pid = pid
+
+    async def call(self, message: Message) -> Message:
+        return self._worker.handle(message)
+
+    async def close(self) -> None:
+        self._worker.reset()
+
+
+class SocketPeer(asyncio.Protocol):
+    """A worker behind a socket."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.role = endpoint.role
+        self.pid = endpoint.pid
+        self._reader = FrameReader()
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Message]] = {}
+        self._transport: asyncio.Transport | None = None
+        self._loss: OutriderError | None = None
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint) -> "SocketPeer":
+        """Connect and prove. Raises ProtocolViolation or WorkerLost."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(handshake.TIMEOUT_S):
+                sock = await _connect(endpoint)
+                try:
+                    await _prove(sock, endpoint.secret)
+                    _, peer = await loop.create_connection(lambda: cls(endpoint), sock=sock)
+                except BaseException:
+                    sock.close()
+                    raise
+        except TimeoutError:
+            raise WorkerLost(
+                f"The {endpoint.role} did not finish the handshake in {handshake.TIMEOUT_S} s"
+            ) from None
+        except OSError as error:
+            raise WorkerLost(f"The {endpoint.role} cannot be reached: {error}") from error
+        return peer
+
+    @property
+    def is_lost(self) -> bool:
+        return self._loss is not None
+
+    async def call(self, message: Message) -> Message:
+        if self._loss is not None:
+            raise self._loss
+        assert self._transport is not None
+        frame_id = next(self._ids)
+        future = asyncio.get_running_loop().create_future()
+        self._pending[frame_id] = future
+        self._transport.write(encode(Frame(frame_id, message)))
+        try:
+            answer: Message = await future
+        finally:
+            self._pending.pop(frame_id, None)
+        if isinstance(answer, Failure):
+            raise error_of(answer.kind, answer.message)
+        return answer
+
+    async def close(self) -> None:
+        self._lose(WorkerLost(f"The connection to the {self.role} was closed"))
+        if self._transport is not None:
+            self._transport.close()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._reader.feed(data):
+                self._deliver(decode(body))
+        except ProtocolViolation as error:
+            self._lose(error)
+            assert self._transport is not None
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {exc or 'EOF'}"))
+
+    def _deliver(self, frame: Frame) -> None:
+        if frame.id == 0 and isinstance(frame.body, Failure):
+            raise ProtocolViolation(frame.body.message)
+        future = self._pending.get(frame.id)
+        if future is not None and not future.done():  # done: its caller was cancelled
+            future.set_result(frame.body)
+
+    def _lose(self, loss: OutriderError) -> None:
+        if self._loss is not None:
+            return
+        self._loss = loss
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(loss)
+
+
+def error_of(kind: str, message: str) -> OutriderError:
+    """A worker's error as the class it names; a bug on its side is a WorkerFailed."""
+    cls = getattr(errors, kind, None)
+    if isinstance(cls, type) and issubclass(cls, OutriderError):
+        return cls(message)
+    return WorkerFailed(f"{kind}: {message}")
+
+
+async def _connect(endpoint: Endpoint) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    if endpoint.is_local:
+        sock, address = socket.socket(socket.AF_UNIX), endpoint.unix_path
+    elif endpoint.tcp is not None:
+        family = socket.AF_INET6 if ":" in endpoint.tcp[0] else socket.AF_INET
+        sock, address = socket.socket(family), endpoint.tcp  # type: ignore[assignment]
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    else:
+        raise WorkerLost(f"The {endpoint.role} listens only on its own machine, not on this one")
+    sock.setblocking(False)
+    try:
+        await loop.sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _prove(sock: socket.socket, secret: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    side = handshake.ClientHandshake(secret)
+    answer = side.answer(await _receive_exactly(sock, handshake.GREETING_LEN))
+    await loop.sock_sendall(sock, answer)
+    side.check(await _receive_exactly(sock, handshake.MAC_LEN))
+
+
+async def _receive_exactly(sock: socket.socket, size: int) -> bytes:
+    loop, data = asyncio.get_running_loop(), b""
+    while len(data) < size:
+        with contextlib.suppress(ConnectionResetError):
+            more = await loop.sock_recv(sock, size - len(data))
+            if more:
+                data += more
+                continue
+        raise ProtocolViolation("The worker ended the handshake: a wrong secret, or no worker")
+    return data

@@ -1,0 +1,19 @@
+"""What both workers are to the rest: something that answers messages, one at a time."""
+
+from typing import Protocol
+
+from outrider.actors.messages import Message
+
+
+class Worker(Protocol):
+    """A draft or a target. Called from one thread at a time."""
+
+    role: str
+
+    def handle(self, message: Message) -> Message:
+        """The answer to a message. Raises OutriderError."""
+        ...
+
+    def reset(self) -> None:
+        """Forget every sequence: whoever opened them is gone."""
+        ...

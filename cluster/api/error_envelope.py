@@ -1,0 +1,110 @@
+"""Every error as OpenAI's envelope, and the handlers that put it on the wire.
+
+`OutriderError` carries its status; whatever else escapes is our bug: logged whole, told as 500.
+"""
+
+import logging
+import re
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from outrider.actors.errors import InvalidRequest, OutriderError, UnknownModel
+from outrider.clients.responses import ErrorDetail, ErrorReply
+
+RETRY_AFTER_S = 1
+
+log = logging.getLogger("outrider.api")
+
+
+class FieldRefused(InvalidRequest):
+    """A field of the body that the schema does not allow; `code` says in which way."""
+
+    def __init__(self, message: str, param: str | None, code: str) -> None:
+        super().__init__(message, param)
+        self.code = code
+
+
+class BodyTooLarge(InvalidRequest):
+    """A body over the limit."""
+
+    status = 413
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of an error."""
+    return error.status if isinstance(error, OutriderError) else 500
+
+
+def envelope_of(error: Exception) -> ErrorReply:
+    """The error as clients read it; the text of an unforeseen one stays in the log."""
+    if not isinstance(error, OutriderError):
+        log.error("unforeseen error in a request", exc_info=error)
+        message = "The server failed on this request; its log has the reason"
+        return _envelope(message, "server_error", None, "internal_error")
+    param = error.param if isinstance(error, InvalidRequest) else None
+    return _envelope(str(error), _type_of(error.status), param, _code_of(error))
+
+
+def response_of(error: Exception) -> Response:
+    """The error as a whole response."""
+    return _response(status_of(error), envelope_of(error))
+
+
+def install(app: FastAPI) -> None:
+    """Answer every failed request with the envelope, the framework's own failures included."""
+
+    @app.exception_handler(OutriderError)
+    async def ours(request: Request, error: OutriderError) -> Response:
+        return response_of(error)
+
+    @app.exception_handler(HTTPException)
+    async def frameworks(request: Request, error: HTTPException) -> Response:
+        got = f"Got {request.method} {request.url.path}"
+        code = None
+        if error.status_code == 404:
+            message, code = f"{got}, expected one of {_routes(app)}", "unknown_url"
+        elif error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            message, code = f"{got}, expected the method {allowed}", "method_not_allowed"
+        else:
+            message = f"{got}: {error.detail}"
+        reply = _envelope(message, _type_of(error.status_code), None, code)
+        return _response(error.status_code, reply, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def unforeseen(request: Request, error: Exception) -> Response:
+        return response_of(error)
+
+
+def _routes(app: FastAPI) -> str:
+    paths = {getattr(route, "path", "") for route in app.routes}
+    return ", ".join(sorted(path for path in paths if path))
+
+
+def _envelope(message: str, kind: str, param: str | None, code: str | None) -> ErrorReply:
+    return ErrorReply(error=ErrorDetail(message=message, type=kind, param=param, code=code))
+
+
+def _type_of(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+def _code_of(error: OutriderError) -> str:
+    if isinstance(error, FieldRefused):
+        return error.code
+    if isinstance(error, UnknownModel):
+        return "model_not_found"
+    if type(error) is InvalidRequest:
+        return "invalid_value"
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
+
+
+def _response(status: int, reply: ErrorReply, headers: dict[str, str] | None = None) -> Response:
+    headers = dict(headers or {})
+    if status in (429, 503):
+        headers["retry-after"] = str(RETRY_AFTER_S)
+    return Response(reply.model_dump_json(), status, headers, "application/json")

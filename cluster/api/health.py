@@ -1,0 +1,54 @@
+"""GET /health and /ready. Open to all, so they say little: worker details go to loopback only."""
+
+import ipaddress
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from outrider.cluster.api.served_engine import ServedHealth, Service
+
+FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")  # a proxy spoke for someone
+
+
+def routes(service: Service) -> APIRouter:
+    """The endpoints over one service."""
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health(request: Request) -> JSONResponse:
+        if service.engine is None:
+            return JSONResponse({"status": "starting"}, 503)
+        state = service.engine.health()
+        body: dict[str, Any] = {"status": state.status}
+        if _is_from_here(request):
+            body |= _details(state)
+        return JSONResponse(body, 503 if state.status == "failed" else 200)
+
+    @router.get("/ready")
+    async def ready() -> JSONResponse:
+        is_ready = service.is_ready
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+    return router
+
+
+def _details(state: ServedHealth) -> dict[str, Any]:
+    workers = [
+        {"role": worker.role, "pid": worker.pid, "state": worker.state} for worker in state.workers
+    ]
+    return {
+        "reason": state.reason,
+        "workers": workers,
+        "num_waiting": state.num_waiting,
+        "num_running": state.num_running,
+    }
+
+
+def _is_from_here(request: Request) -> bool:
+    if request.client is None or any(name in request.headers for name in FORWARDING_HEADERS):
+        return False
+    try:
+        return ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False

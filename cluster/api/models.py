@@ -1,0 +1,27 @@
+"""GET /v1/models and /v1/models/{name}: what is served here, by name."""
+
+from fastapi import APIRouter
+
+from outrider.clients.responses import ModelCard, ModelList
+from outrider.cluster.api.job import check_model
+from outrider.cluster.api.served_engine import Service
+
+
+def routes(service: Service) -> APIRouter:
+    """The endpoints over one service."""
+    router = APIRouter()
+
+    def card() -> ModelCard:
+        context_len = service.started_engine.info.context_len
+        return ModelCard(id=service.model_name, created=service.created, max_model_len=context_len)
+
+    @router.get("/v1/models")
+    async def models() -> ModelList:
+        return ModelList(data=[card()])
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> ModelCard:
+        check_model(service, name)
+        return card()
+
+    return router

@@ -1,0 +1,63 @@
+"""What one request's chunks add up to: usage and the speculation block. Knows nothing of HTTP."""
+
+from collections import Counter
+
+from outrider.actors.request import Chunk
+from outrider.clients.responses import Metrics, SpeculativeDecoding, Usage
+
+
+class Tally:
+    """Counts chunks as they come, over all choices of a request."""
+
+    def __init__(self, num_prompt_tokens: int, k: int) -> None:
+        self._num_prompt_tokens = num_prompt_tokens
+        self._k = k  # the most tokens a step may draft for this request
+        self._num_tokens = 0
+        self._num_rounds = 0
+        self._steps: Counter[tuple[int, int]] = Counter()  # by (drafted, accepted)
+
+    def add(self, chunk: Chunk) -> None:
+        """Count one commit."""
+        self._num_tokens += len(chunk.token_ids)
+        self._num_rounds += 1
+        if chunk.num_drafted:
+            self._steps[chunk.num_drafted, chunk.num_accepted] += 1
+
+    def usage(self) -> Usage:
+        """OpenAI's counts."""
+        return Usage(
+            prompt_tokens=self._num_prompt_tokens,
+            completion_tokens=self._num_tokens,
+            total_tokens=self._num_prompt_tokens + self._num_tokens,
+        )
+
+    def metrics(self) -> Metrics:
+        """The speculation block."""
+        num_steps = self._steps.total()
+        num_drafted = sum(drafted * count for (drafted, _), count in self._steps.items())
+        num_accepted = sum(accepted * count for (_, accepted), count in self._steps.items())
+        k = max([self._k, *(drafted for drafted, _ in self._steps)])
+        by_length = {
+            str(length): self._histogram(length, [length])
+            for length in sorted({drafted for drafted, _ in self._steps})
+        }
+        block = SpeculativeDecoding(
+            num_spec_steps=num_steps,
+            num_draft_tokens=num_drafted,
+            num_accepted_draft_tokens=num_accepted,
+            draft_acceptance_rate=num_accepted / max(1, num_drafted),
+            mean_acceptance_length=1 + num_accepted / max(1, num_steps),
+            acceptance_histogram=self._histogram(k, range(k + 1)),
+            acceptance_histogram_by_draft_length=by_length,
+            num_spec_tokens=k,
+            num_rounds=self._num_rounds,
+            tokens_per_round=self._num_tokens / max(1, self._num_rounds),
+        )
+        return Metrics(speculative_decoding=block)
+
+    def _histogram(self, longest: int, lengths: range | list[int]) -> list[int]:
+        """Steps by accepted count, [longest + 1], over proposals of these lengths."""
+        return [
+            sum(self._steps[length, accepted] for length in lengths)
+            for accepted in range(longest + 1)
+        ]

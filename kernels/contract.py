@@ -1,0 +1,327 @@
+"""The verdict's contract: what goes in, what comes out, and the arithmetic in between.
+
+Owns the words (`Rule`, `DraftKind`, `Fault`), the arrays that cross the boundary (`Sampling`,
+`Proposals`, `Verdicts`, `Draws`) and the protocol `Backend`. Knows no implementation:
+`reference.py` is the definition in NumPy, `cpu.py` the same bits fast.
+
+B items, R rows of logits, N drafted tokens, V ids, M entries of a sparse row, K = max(num_drafted).
+Item b owns num_drafted[b] + 1 consecutive rows; its row j draws the token at position[b] + j.
+
+**Arithmetic.** Part of the contract, so that every backend gives the same bits from the same logits.
+All of it is IEEE float32, round to nearest, no contraction; `fma` only where written.
+
+1.  Scale: `z = logit * (1 / temperature) + 0`. The sum turns -0 into +0; greedy scales by 1.
+    A NaN or +inf among them, or nothing above -inf, is the item's fault; -inf is a masked id.
+2.  Tiles of 4096 consecutive ids. `m_t` is a tile's largest z, `M` the row's. `exp` and `log` are
+    the polynomials of `arithmetic.py`; `exp(x) = 0` for x <= -64.
+3.  Sums. `tree(a)`: pad with zeros to a power of two, add neighbours (0+1, 2+3, ...) until one is
+    left. A tile: pad to 4096, add the upper half to the lower, then tree. (256 threads with 8
+    neighbours each in two strides of 2048; lanes by xor 1, 2, 4, 8, 16; then warps.) A row:
+    `Z = tree_t(s_t * exp(m_t - M))`, with `s_t` the tile's sum of `exp(z - m_t)`.
+4.  Filters, after the scale; each sets z to -inf for what it drops, and ties stay together.
+    top-k: c = the k-th largest z, keep z >= c. top-p, over what top-k kept: c = the largest value
+    with mass(c) >= top_p * mass(-inf), where mass(c) is Z over z >= c: keep z >= c (rounding is
+    monotone, so mass is, so any search finds the same c). min-p: keep exp(z - M) >= min_p.
+5.  `target_probs[v] = exp(z_v - M) * (1 / Z)`, Z over what is left.
+6.  Noise: DESIGN's Philox counter. `Exp(1)` from one 32-bit lane x is `-log1p(-(x + 0.5) / 2**32)`:
+    relative precision near zero, smallest value 2**-33. An id more than about 26 nats below the
+    row's largest therefore never wins: total variation <= V * 5e-12 (1e-6 at 152k ids).
+    A uniform is `(x >> 8) / 2**24`.
+7.  Race for weights w: first inside each tile at the tile's scale (largest `exp(z - m_t) / E`, over
+    ids no draft row covers), then the tile winners and the covered ids at the row's scale (largest
+    `w / E`, positive). Ties go to the lowest id. One pass over the logits, no cumulative sums.
+8.  Rejection accepts x iff `u * draft_probs[x] < target_probs[x]`. On rejection
+    `w = max(0, target_probs - draft_probs)`; none positive: `w = target_probs`, nothing covered.
+    Covered are the ids with a positive draft probability. Overlap: for a sparse row the tree over
+    its entries of min(target, draft), for a dense one tree_t of the tiles' sums.
+9.  Log-probs: `(z_x - M) - log(Z)` of the raw row: temperature 1, no filter.
+10. A draft's row in rejection mode: after the filters the `top_m` largest z (of equals the lowest
+    ids), by ascending id, `exp(z - M) * (1 / tree)`; raced at that scale.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+F32: TypeAlias = NDArray[np.float32]
+I32: TypeAlias = NDArray[np.int32]
+U8: TypeAlias = NDArray[np.uint8]
+U32: TypeAlias = NDArray[np.uint32]
+U64: TypeAlias = NDArray[np.uint64]
+
+TILE = 4096
+MAX_CHOICE = 2**24 - 1  # shares a counter word with the purpose
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
+
+
+class ContractError(ValueError):
+    """Arrays that do not fit each other or the contract; the message says got and expected."""
+
+
+class Rule(IntEnum):
+    """How a drafted token is judged."""
+
+    GREEDY = 0  # equal to the argmax
+    COUPLED = 1  # equal to the target's own draw with position-keyed noise
+    REJECTION = 2  # Leviathan / Chen, with residual sampling
+
+
+class DraftKind(IntEnum):
+    """What is known of the distribution a drafted token came from (rejection only)."""
+
+    MISSING = 0  # due but not there: the chain ends before this token
+    ONE_HOT = 1  # no distribution by nature: n-gram, client prediction
+    SPARSE = 2  # a row of support_ids / support_probs
+    DENSE = 3  # a row of dense_probs
+
+
+class Fault(IntEnum):
+    """Why an item has no verdict."""
+
+    NONE = 0
+    NO_FINITE_LOGIT = 1
+    NOT_A_NUMBER = 2  # NaN, or +inf, also by dividing by the temperature
+
+
+def _fits(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        raise ContractError(
+            f"Got {name} of shape {array.shape} and dtype {array.dtype}, "
+            f"expected {shape} and {np.dtype(dtype)}, C-contiguous"
+        )
+
+
+def _within(name: str, values: NDArray[Any], low: float, high: float) -> None:
+    for value in values.tolist():
+        if not low <= value <= high:
+            raise ContractError(f"Got {name}={value}, expected {low:g} ≤ {name} ≤ {high:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How each of B sequences is sampled. Ignored by GREEDY: everything but the rule."""
+
+    rule: U8  # [B] Rule
+    temperature: F32  # [B]
+    top_k: I32  # [B] ids kept, ties more; 0 = off
+    top_p: F32  # [B] mass kept, in (0, 1]; 1 = off
+    min_p: F32  # [B] probability kept, relative to the largest; 0 = off
+    seed: U64  # [B] Philox key
+    choice: U32  # [B] index within its own prompt
+
+    def __post_init__(self) -> None:
+        shape = (self.rule.shape[0] if self.rule.ndim else 0,)
+        _fits("rule", self.rule, np.uint8, shape)
+        _fits("temperature", self.temperature, np.float32, shape)
+        _fits("top_k", self.top_k, np.int32, shape)
+        _fits("top_p", self.top_p, np.float32, shape)
+        _fits("min_p", self.min_p, np.float32, shape)
+        _fits("seed", self.seed, np.uint64, shape)
+        _fits("choice", self.choice, np.uint32, shape)
+        _within("rule", self.rule, Rule.GREEDY, Rule.REJECTION)
+        sampled = self.temperature[self.rule != Rule.GREEDY]
+        _within("temperature", sampled, MIN_TEMPERATURE, MAX_TEMPERATURE)
+        _within("top_k", self.top_k, 0, 2**31 - 1)
+        _within("top_p", self.top_p, float(np.finfo(np.float32).tiny), 1)
+        _within("min_p", self.min_p, 0, 1)
+        _within("choice", self.choice, 0, MAX_CHOICE)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        rule: Rule | Sequence[Rule],
+        temperature: ArrayLike = 1.0,
+        top_k: ArrayLike = 0,
+        top_p: ArrayLike = 1.0,
+        min_p: ArrayLike = 0.0,
+        seed: int | Sequence[int] = 0,
+        choice: ArrayLike = 0,
+        batch: int | None = None,
+    ) -> Self:
+        """From scalars and per-sequence lists, broadcast; `batch` repeats one sequence.
+
+        Seeds are any int64 or uint64; negative ones are taken mod 2**64.
+        """
+        seeds = [seed] if isinstance(seed, int) else seed
+        given: list[NDArray[Any]] = [
+            np.atleast_1d(np.asarray(rule, np.uint8)),
+            np.atleast_1d(np.asarray(temperature, np.float32)),
+            np.atleast_1d(np.asarray(top_k, np.int32)),
+            np.atleast_1d(np.asarray(top_p, np.float32)),
+            np.atleast_1d(np.asarray(min_p, np.float32)),
+            np.asarray([int(s) % 2**64 for s in seeds], np.uint64),
+            np.atleast_1d(np.asarray(choice, np.uint32)),
+        ]
+        size = max(batch or 1, *(len(array) for array in given))
+        for array in given:
+            if array.shape not in ((1,), (size,)):
+                raise ContractError(f"Got {len(array)} values for {size} sequences")
+        return cls(*(np.ascontiguousarray(np.broadcast_to(array, size)) for array in given))
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """B drafted chains, their tokens and draft rows one after another (N = sum(num_drafted))."""
+
+    num_drafted: I32  # [B] may be 0
+    position: I32  # [B] absolute position of the token that the item's first row draws
+    tokens: I32  # [N] an id outside the vocabulary is never accepted
+    kind: U8  # [N] DraftKind; read in rejection mode only
+    support_ids: I32 | None = None  # [N, M] strictly ascending, then -1; for SPARSE
+    support_probs: F32 | None = None  # [N, M]; what the draft really drew from
+    dense_probs: F32 | None = None  # [N, V]; for DENSE
+
+    def __post_init__(self) -> None:
+        batch, drafted = self.num_drafted.size, self.num_drafted.tolist()
+        _fits("num_drafted", self.num_drafted, np.int32, (batch,))
+        _fits("position", self.position, np.int32, (batch,))
+        _within("num_drafted", self.num_drafted, 0, 2**20)
+        _within("position", self.position, 0, 2**31 - 1)
+        if self.tokens.shape != (sum(drafted),):
+            raise ContractError(
+                f"Got tokens of shape {self.tokens.shape}, "
+                f"expected ({sum(drafted)},) = sum(num_drafted)"
+            )
+        count = self.tokens.shape[0]
+        _fits("tokens", self.tokens, np.int32, (count,))
+        _fits("kind", self.kind, np.uint8, (count,))
+        self._check_rows(count)
+
+    def _check_rows(self, count: int) -> None:
+        kinds = self.kind.tobytes()
+        if kinds and max(kinds) > DraftKind.DENSE:
+            raise ContractError(f"Got kind={max(kinds)}, expected 0 ≤ kind ≤ 3")
+        if (self.support_ids is None) != (self.support_probs is None):
+            raise ContractError("Got one of support_ids and support_probs, expected both or none")
+        if self.support_ids is not None and self.support_probs is not None:
+            width = self.support_ids.shape[-1] if self.support_ids.ndim == 2 else 0
+            _fits("support_ids", self.support_ids, np.int32, (count, width))
+            _fits("support_probs", self.support_probs, np.float32, (count, width))
+        elif DraftKind.SPARSE in kinds:
+            raise ContractError("Got a SPARSE draft row and no support_ids")
+        if self.dense_probs is not None:
+            width = self.dense_probs.shape[-1] if self.dense_probs.ndim == 2 else 0
+            _fits("dense_probs", self.dense_probs, np.float32, (count, width))
+        elif DraftKind.DENSE in kinds:
+            raise ContractError("Got a DENSE draft row and no dense_probs")
+
+    @classmethod
+    def one_hot(cls, chains: Sequence[Sequence[int]], position: Sequence[int]) -> Self:
+        """Chains without draft distributions: all that greedy and coupled verification need."""
+        tokens = np.asarray([token for chain in chains for token in chain], np.int32)
+        lengths = np.asarray([len(chain) for chain in chains], np.int32)
+        kind = np.full(len(tokens), DraftKind.ONE_HOT, np.uint8)
+        return cls(lengths, np.asarray(position, np.int32), tokens, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What the target made of B proposals. Where `error` is set the rest of the item is zero.
+
+    Rows after the first rejection are conditioned on text that is not there: they are not
+    examined, cannot fault the item, and leave zeros in `accept_prob` and `overlap`.
+    """
+
+    num_accepted: I32  # [B]
+    token: I32  # [B] recovered (after a rejection) or bonus (all accepted); always there
+    logprobs: F32  # [B, K + 1] of each emitted token under the raw logits; zeros beyond
+    accept_prob: F32  # [N] chance of acceptance before the noise: min(1, target / draft) in
+    #                   rejection, target_probs[x] in coupled, 1 or 0 in greedy
+    overlap: F32  # [N] sum(min(target_probs, draft_probs)); as accept_prob outside rejection
+    error: U8  # [B] Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """One drafted token per row, and the distribution it was drawn from."""
+
+    token: I32  # [R]
+    prob: F32  # [R] its probability after filters and truncation; greedy: under the plain softmax
+    support_ids: I32  # [R, top_m] ascending, then -1; empty rows outside rejection
+    support_probs: F32  # [R, top_m] zero beyond the support
+    error: U8  # [R] Fault
+
+
+class Backend(Protocol):
+    """Verdicts and draws. The same input gives the same bits from every implementation."""
+
+    def verify(
+        self,
+        logits: F32,
+        proposals: Proposals,
+        sampling: Sampling,
+        *,
+        raw_logits: F32 | None = None,
+    ) -> Verdicts:
+        """Judge B proposals.
+
+        Shapes: logits [R, V], R = sum(num_drafted + 1), rows of an item consecutive; each row
+        contiguous, any row stride. `raw_logits`, of the same shape, are the model's own where
+        processors changed `logits`; log-probs are taken from them.
+
+        In rejection mode a draft row that does not hold up is a missing one: ids not ascending or
+        outside the vocabulary, a negative or NaN probability, none above zero for the drafted
+        token. The position is then drawn from the full target row.
+
+        Raises: ContractError. A fault in the logits is the item's own `error`, never its batch's.
+        """
+        ...
+
+    def draw(
+        self, logits: F32, sampling: Sampling, position: I32, *, vocab_size: int, top_m: int = 64
+    ) -> Draws:
+        """Draft one token per row, by the row's rule: argmax, the target's own race, or a private
+        race over the top_m ids. Only ids below `vocab_size` (the target's) are drawn.
+
+        Shapes: logits [R, V], sampling of R sequences, position [R]. Raises: ContractError.
+        """
+        ...
+
+
+def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
+    """Raise ContractError unless logits are float32 of this shape with contiguous rows."""
+    if logits.dtype != np.float32 or logits.shape != shape or 0 in shape:
+        raise ContractError(
+            f"Got {name} of shape {logits.shape} and dtype {logits.dtype}, "
+            f"expected {shape} and float32, nothing empty"
+        )
+    if logits.strides[1] != 4 or logits.strides[0] % 4 or logits.strides[0] < 4 * shape[1]:
+        raise ContractError(
+            f"Got {name} with strides {logits.strides}, expected rows of 4-byte steps"
+        )
+
+
+def check_verify(
+    logits: F32, proposals: Proposals, sampling: Sampling, raw_logits: F32 | None
+) -> None:
+    """Raise ContractError unless the arguments of `Backend.verify` fit each other."""
+    batch, width = proposals.num_drafted.size, logits.shape[-1]
+    if sampling.rule.size != batch:
+        raise ContractError(f"Got sampling of {sampling.rule.size}, expected {batch} sequences")
+    rows = proposals.tokens.size + batch
+    check_logits("logits", logits, (rows, width))
+    if raw_logits is not None:
+        check_logits("raw_logits", raw_logits, (rows, width))
+    dense = proposals.dense_probs
+    if dense is not None and dense.shape[1] != width:
+        raise ContractError(f"Got dense_probs of width {dense.shape[1]}, expected {width}")
+
+
+def check_draw(
+    logits: F32, sampling: Sampling, position: I32, vocab_size: int, top_m: int
+) -> None:
+    """Raise ContractError unless the arguments of `Backend.draw` fit each other."""
+    check_logits("logits", logits, (sampling.rule.size, logits.shape[-1]))
+    _fits("position", position, np.int32, (sampling.rule.size,))
+    _within("position", position, 0, 2**31 - 1)
+    if not 1 <= vocab_size <= logits.shape[1]:
+        raise ContractError(
+            f"Got vocab_size={vocab_size}, expected 1 ≤ vocab_size ≤ {logits.shape[1]}"
+        )
+    if not 1 <= top_m <= TILE:
+        raise ContractError(f"Got top_m={top_m}, expected 1 ≤ top_m ≤ {TILE}")
