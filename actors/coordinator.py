@@ -6,14 +6,14 @@ follow each other.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerLost
 from outrider.actors.messages import (
+    AnyMessage,
     Close,
-    Message,
     Open,
     PrefillRow,
     ProposalRow,
@@ -30,45 +30,10 @@ from outrider.actors.scheduler import Plan, Scheduler
 from outrider.actors.sequence import Event, Sequence, State
 from outrider.actors.statistics import Statistics
 from outrider.actors.stop_rules import StopRules
+from outrider.actors.stream import ChunkStream, Live
 from outrider.actors.wire.peer import Peer
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Live:
-    """A sequence, its stop rules, and the queue that its caller reads."""
-
-    sequence: Sequence
-    rules: StopRules
-    chunks: asyncio.Queue[Chunk | OutriderError]
-    is_drafted: bool  # whether the draft knows of it
-
-
-class ChunkStream:
-    """The chunks of one request, ending after the last; `aclose` before that cancels it."""
-
-    def __init__(self, live: _Live, cancel: Callable[[_Live], None]) -> None:
-        self._live = live
-        self._cancel = cancel
-        self._is_over = False
-
-    def __aiter__(self) -> "ChunkStream":
-        return self
-
-    async def __anext__(self) -> Chunk:
-        if self._is_over:
-            raise StopAsyncIteration
-        chunk = await self._live.chunks.get()
-        if isinstance(chunk, OutriderError):
-            self._is_over = True
-            raise chunk
-        self._is_over = chunk.finish_reason is not None
-        return chunk
-
-    async def aclose(self) -> None:
-        self._is_over = True
-        self._cancel(self._live)
 
 
 class Coordinator:
@@ -89,7 +54,7 @@ class Coordinator:
         self._statistics = statistics
         self._k = k
         self._clock = clock
-        self._live: dict[int, _Live] = {}
+        self._live: dict[int, Live] = {}
         self._left: list[int] = []  # ended since the last round, open in the workers
         self._num_seqs = 0
         self._work = asyncio.Event()
@@ -120,19 +85,19 @@ class Coordinator:
         if self._task is not None:
             await self._task
 
-    def submit(self, request: Request, rules: StopRules, max_len: int) -> "ChunkStream":
+    def submit(self, request: Request, rules: StopRules, max_len: int) -> ChunkStream:
         """Queue a request now; its chunks as they come. Closing the iterator cancels it."""
         if self._failure is not None:
-            raise self._failure
+            raise type(self._failure)(str(self._failure)) from self._failure
         self._num_seqs += 1
         sequence = Sequence(self._num_seqs, request, max_len)
-        live = _Live(sequence, rules, asyncio.Queue(), is_drafted=False)
+        live = Live(sequence, rules, asyncio.Queue(), is_drafted=False)
         self._live[sequence.seq] = live
         self._scheduler.add(sequence)
         self._work.set()
         return ChunkStream(live, self._cancel)
 
-    def _cancel(self, live: "_Live") -> None:
+    def _cancel(self, live: Live) -> None:
         if not live.sequence.state.is_final:
             self._end(live, Event.CANCEL)
             self._work.set()
@@ -147,13 +112,19 @@ class Coordinator:
                 await self._round()
             except WorkerLost as error:
                 self._fail_all(error)
+            except Exception as error:  # a bug of ours: nobody must wait for ever
+                log.exception("the coordinator failed")
+                self._fail_all(OutriderError(f"{type(error).__name__}: {error}"))
             await asyncio.sleep(0)  # let the streams out, whatever the wiring
-        await self._close_left()
+        with contextlib.suppress(OutriderError):
+            await self._close_left()
 
     async def _round(self) -> None:
         """One round. The steps are the system in four words."""
         started = self._clock()
-        plan = await self._schedule()
+        await self._close_left()
+        await self._admit()
+        plan = self._scheduler.plan(self._k)
         if not plan.sequences:
             return
         try:
@@ -166,9 +137,7 @@ class Coordinator:
         except WorkerLost:
             raise
         except OutriderError as error:  # the target refused this round: these sequences, no others
-            log.error("round failed: %s", error)
-            for sequence in plan.sequences:
-                self._fail(sequence, error)
+            self._fail_some(plan.sequences, error)
             return
         self._statistics.add(
             schedule_s=scheduled - started,
@@ -179,12 +148,16 @@ class Coordinator:
 
     # schedule
 
-    async def _schedule(self) -> Plan:
-        await self._close_left()
+    async def _admit(self) -> None:
         admitted = self._scheduler.admit()
-        if admitted:
+        if not admitted:
+            return
+        try:
             await self._open(admitted)
-        return self._scheduler.plan(self._k)
+        except WorkerLost:
+            raise
+        except OutriderError as error:
+            self._fail_some(admitted, error)
 
     async def _close_left(self) -> None:
         if not self._left:
@@ -192,8 +165,7 @@ class Coordinator:
         message = Close(tuple(self._left))
         self._left.clear()
         await self._call_draft(message)
-        if not self._target.is_lost:
-            await self._target.call(message)
+        await self._target.call(message)
 
     async def _open(self, admitted: list[Sequence]) -> None:
         await self._target.call(Open(tuple(s.open_row() for s in admitted)))
@@ -238,7 +210,7 @@ class Coordinator:
         self._statistics.add(num_draft_passes=answer.num_passes, draft_forward_s=answer.forward_s)
         return {row.seq: row for row in answer.rows}
 
-    async def _call_draft(self, message: Message) -> Message | None:
+    async def _call_draft(self, message: AnyMessage) -> AnyMessage | None:
         """The draft's answer; none if it failed, and then rows run plainly."""
         if self._draft is None:
             return None
@@ -286,7 +258,7 @@ class Coordinator:
             proposal = proposals.get(verdict.seq)
             self._commit_one(live, proposal.tokens if proposal else (), verdict)
 
-    def _commit_one(self, live: _Live, drafted: tuple[int, ...], verdict: VerdictRow) -> None:
+    def _commit_one(self, live: Live, drafted: tuple[int, ...], verdict: VerdictRow) -> None:
         sequence = live.sequence
         if sequence.state is State.PREFILLING:
             sequence.num_prefilled += sequence.num_to_prefill
@@ -319,7 +291,7 @@ class Coordinator:
     def _is_live(self, sequence: Sequence) -> bool:
         return sequence.seq in self._live
 
-    def _finish(self, live: _Live, reason: FinishReason) -> None:
+    def _finish(self, live: Live, reason: FinishReason) -> None:
         live.sequence.finish_reason = reason
         self._end(live, Event.FINISH)
 
@@ -329,12 +301,17 @@ class Coordinator:
             live.chunks.put_nowait(error)
             self._end(live, Event.FAIL)
 
+    def _fail_some(self, sequences: list[Sequence], error: OutriderError) -> None:
+        log.error("%d sequences failed: %s", len(sequences), error)
+        for sequence in sequences:
+            self._fail(sequence, error)
+
     def _fail_all(self, error: OutriderError) -> None:
         self._failure = error
         for live in list(self._live.values()):
             self._fail(live.sequence, error)
 
-    def _end(self, live: _Live, event: Event) -> None:
+    def _end(self, live: Live, event: Event) -> None:
         sequence = live.sequence
         if sequence.state is not State.WAITING:
             self._left.append(sequence.seq)

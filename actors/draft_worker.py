@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.messages import (
+    AnyMessage,
     Description,
-    Message,
     PrefillRow,
     ProposalRow,
     Proposals,
@@ -54,7 +54,7 @@ class DraftWorker(ModelWorker):
         super().__init__(runner, backend, description)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
 
-    def step(self, message: Message) -> Message:
+    def step(self, message: AnyMessage) -> AnyMessage:
         return self._propose(message) if isinstance(message, Propose) else super().step(message)
 
     def opened(self, sequence: WorkerSequence) -> None:
@@ -143,6 +143,10 @@ class DraftWorker(ModelWorker):
             top_m=TOP_M,
         )
         for i, chain in enumerate(chains):
+            if draws.error[i]:
+                self._stop(chain.sequence, "logits")
+                chain.limit = len(chain.tokens)
+                continue
             chain.tokens.append(int(draws.token[i]))
             if rule_of(chain.sequence.row) is Rule.REJECTION:
                 chain.rows.append(_sparse_row(draws, i))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from outrider.actors.coordinator import ChunkStream, Coordinator
+from outrider.actors.coordinator import Coordinator
 from outrider.actors.errors import InvalidConfig, InvalidRequest, ShuttingDown
 from outrider.actors.messages import Describe, Description
 from outrider.actors.request import Request
@@ -20,6 +20,7 @@ from outrider.actors.sampling import MAX_K, VerificationMode
 from outrider.actors.scheduler import Limits, Scheduler
 from outrider.actors.statistics import Statistics
 from outrider.actors.stop_rules import StopRules
+from outrider.actors.stream import ChunkStream
 from outrider.actors.tokenizer import Tokenizer, check_vocabularies
 from outrider.actors.wire.peer import Peer
 from outrider.actors.wiring import Wiring, WorkerSpec
@@ -236,7 +237,7 @@ async def _start_worker(
     started = time.perf_counter()
     spec = WorkerSpec(
         role=role,
-        model=model,
+        model=str(model),
         num_target_ids=max(tokenizer.vocabulary.values()) + 1,
         num_tokens=config.kv_tokens,
         device=config.device,

@@ -9,7 +9,6 @@ import platform
 from pathlib import Path
 
 import torch
-from outrider.kernels.cpu import CpuBackend
 
 from outrider.actors.draft_worker import DraftWorker
 from outrider.actors.errors import InvalidConfig
@@ -19,6 +18,7 @@ from outrider.actors.runner.loader import load_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.target_worker import TargetWorker
 from outrider.actors.wiring import WorkerSpec
+from outrider.kernels.cpu import CpuBackend
 
 PAGE_SIZE = 16
 
@@ -26,17 +26,18 @@ PAGE_SIZE = 16
 def load_worker(spec: WorkerSpec) -> ModelWorker:
     """Load the model and build its worker. Raises OutriderError."""
     torch.set_num_threads(spec.num_threads)
-    loaded = load_model(spec.model, device=spec.device, dtype=spec.dtype)
+    folder = Path(spec.model)
+    loaded = load_model(folder, device=spec.device, dtype=spec.dtype)
     if spec.numerics not in ("auto", "exact", "fast"):
         raise InvalidConfig(f"Got numerics={spec.numerics!r}, accepted: auto, exact, fast")
-    # The draft's rounding costs acceptance at most, never an answer: it always runs fast.
-    wanted = "fast" if spec.role == "draft" else spec.numerics
+    # The draft's rounding can cost acceptance, never an answer: nothing is refused on its account.
+    is_strict = spec.numerics == "exact" and spec.role == "target"
     runner = Runner(
         loaded,
         num_tokens=spec.num_tokens,
         page_size=PAGE_SIZE,
-        numerics=None if wanted == "auto" else wanted,  # type: ignore[arg-type]
-        is_strict=wanted == "exact",
+        numerics=None if spec.numerics == "auto" else spec.numerics,  # type: ignore[arg-type]
+        is_strict=is_strict,
     )
     backend, description = CpuBackend(), _describe(spec, runner)
     if spec.role == "draft":
@@ -49,7 +50,7 @@ def _describe(spec: WorkerSpec, runner: Runner) -> Description:
     return Description(
         role=spec.role,
         pid=os.getpid(),
-        model=spec.model.name,
+        model=Path(spec.model).name,
         num_parameters=loaded.num_parameters,
         vocab_size=loaded.vocab_size,
         context_len=loaded.context_len,
@@ -58,7 +59,7 @@ def _describe(spec: WorkerSpec, runner: Runner) -> Description:
         dtype=str(loaded.dtype).removeprefix("torch."),
         numerics=runner.numerics,
         numerics_reason=runner.numerics_reason,
-        fingerprint=_fingerprint(spec.model, runner),
+        fingerprint=_fingerprint(Path(spec.model), runner),
         page_size=PAGE_SIZE,
         num_pages=runner.pool.num_pages,
     )

@@ -90,7 +90,7 @@ class ProposalRow(Record, frozen=True):
     seq: int
     tokens: tuple[TokenId, ...]
     rows: tuple[SparseRow, ...]  # one per token in rejection mode, else empty
-    reason: str  # why there are fewer than asked: "", "context", "vocabulary", "pages"
+    reason: str  # why there are fewer than asked: "", "context", "vocabulary", "pages", "logits"
 
 
 class Proposals(Message, frozen=True):
@@ -181,7 +181,7 @@ class Failure(Message, frozen=True):
     message: str
 
 
-Body = (
+AnyMessage = (
     Open
     | Close
     | Done
@@ -201,4 +201,4 @@ class Frame(Record, frozen=True):
     """A call, or the answer that carries its id."""
 
     id: UInt64
-    body: Body
+    body: AnyMessage

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.messages import (
+    AnyMessage,
     Close,
     Describe,
     Description,
     Done,
-    Message,
     Open,
     OpenRow,
     Ping,
@@ -45,14 +45,14 @@ class ModelWorker:
         self.description = description
         self._sequences: dict[int, WorkerSequence] = {}
 
-    def step(self, message: Message) -> Message:
+    def step(self, message: AnyMessage) -> AnyMessage:
         """The answer to the message that only this kind of worker knows."""
         raise ProtocolViolation(f"Got {type(message).__name__}, which no {self.role} answers")
 
     def opened(self, sequence: WorkerSequence) -> None:
         """Called with each sequence just opened."""
 
-    def handle(self, message: Message) -> Message:
+    def handle(self, message: AnyMessage) -> AnyMessage:
         match message:
             case Open():
                 for row in message.rows:

@@ -5,7 +5,6 @@ from enum import StrEnum
 
 from outrider.actors.sampling import SamplingParams, Speculation
 
-
 DEFAULT_SPECULATION = Speculation()
 
 

@@ -3,7 +3,6 @@
 Knows nothing of models: limits that depend on one (context, vocabulary) are checked by the engine.
 """
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -39,9 +38,9 @@ class SamplingParams:
     ignores_eos: bool = False
 
     def __post_init__(self) -> None:
-        finite = math.isfinite(self.temperature)
-        _require(finite and 0 <= self.temperature <= 100, "temperature", self.temperature,
-                 "0 ≤ temperature ≤ 100")  # fmt: skip
+        is_usable = self.temperature == 0 or 1e-6 <= self.temperature <= 100
+        accepted = "0 (greedy) or 1e-6 ≤ temperature ≤ 100"
+        _require(is_usable, "temperature", self.temperature, accepted)
         _require(0 <= self.top_k < 2**31, "top_k", self.top_k, "0 (off) or a positive count")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "0 < top_p ≤ 1")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "0 ≤ min_p ≤ 1")
@@ -66,4 +65,4 @@ class Speculation:
 def seed_of(value: int) -> int:
     """The 64-bit key of a seed as clients write it: any int64, negative ones modulo 2^64."""
     _require(-(2**63) <= value < 2**63, "seed", value, "a 64-bit signed integer")
-    return value % 2**SEED_BITS
+    return value % (1 << SEED_BITS)

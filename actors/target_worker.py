@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.messages import (
-    Message,
+    AnyMessage,
     PrefillRow,
     SparseRow,
     VerdictRow,
@@ -31,7 +31,7 @@ from outrider.kernels.contract import DraftKind, Proposals, Rule
 class TargetWorker(ModelWorker):
     """Answers VERIFY."""
 
-    def step(self, message: Message) -> Message:
+    def step(self, message: AnyMessage) -> AnyMessage:
         return self._verify(message) if isinstance(message, Verify) else super().step(message)
 
     def _verify(self, message: Verify) -> Verdicts:

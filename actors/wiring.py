@@ -10,7 +10,6 @@ import os
 import secrets
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -29,7 +28,7 @@ class WorkerSpec:
     """All that is needed to build a worker, wherever it is built."""
 
     role: str  # "draft" | "target"
-    model: Path
+    model: str  # its folder, as the worker will see it
     num_target_ids: int  # ids in the target's vocabulary: a draft proposes no others
     num_tokens: int  # KV rows
     device: str = "auto"

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from outrider.actors.messages import Message
+from outrider.actors.messages import AnyMessage
 
 
 class Worker(Protocol):
@@ -10,7 +10,7 @@ class Worker(Protocol):
 
     role: str
 
-    def handle(self, message: Message) -> Message:
+    def handle(self, message: AnyMessage) -> AnyMessage:
         """The answer to a message. Raises OutriderError."""
         ...
 

@@ -28,5 +28,5 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """Whether the Unix socket can be reached from here (containers share a boot, not a disk)."""
+        """Whether the Unix socket can be reached (containers share a boot, not a disk)."""
         return self.boot_id == boot_id() and os.path.exists(self.unix_path)

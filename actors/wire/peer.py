@@ -10,7 +10,7 @@ from typing import Protocol
 
 from outrider.actors import errors
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
-from outrider.actors.messages import Failure, Frame, Message
+from outrider.actors.messages import AnyMessage, Failure, Frame
 from outrider.actors.wire import handshake
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.framing import FrameReader, decode, encode
@@ -28,7 +28,7 @@ class Peer(Protocol):
         """Whether every further call will fail."""
         ...
 
-    async def call(self, message: Message) -> Message:
+    async def call(self, message: AnyMessage) -> AnyMessage:
         """The worker's answer. Raises WorkerLost or whatever error the worker named."""
         ...
 
@@ -47,7 +47,7 @@ class InlinePeer:
         self.role = worker.role
         self.pid = pid
 
-    async def call(self, message: Message) -> Message:
+    async def call(self, message: AnyMessage) -> AnyMessage:
         return self._worker.handle(message)
 
     async def close(self) -> None:
@@ -62,7 +62,7 @@ class SocketPeer(asyncio.Protocol):
         self.pid = endpoint.pid
         self._reader = FrameReader()
         self._ids = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[Message]] = {}
+        self._pending: dict[int, asyncio.Future[AnyMessage]] = {}
         self._transport: asyncio.Transport | None = None
         self._loss: OutriderError | None = None
 
@@ -91,7 +91,7 @@ class SocketPeer(asyncio.Protocol):
     def is_lost(self) -> bool:
         return self._loss is not None
 
-    async def call(self, message: Message) -> Message:
+    async def call(self, message: AnyMessage) -> AnyMessage:
         if self._loss is not None:
             raise self._loss
         assert self._transport is not None
@@ -100,7 +100,7 @@ class SocketPeer(asyncio.Protocol):
         self._pending[frame_id] = future
         self._transport.write(encode(Frame(frame_id, message)))
         try:
-            answer: Message = await future
+            answer: AnyMessage = await future
         finally:
             self._pending.pop(frame_id, None)
         if isinstance(answer, Failure):

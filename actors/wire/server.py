@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from outrider.actors.errors import OutriderError, ProtocolViolation
-from outrider.actors.messages import Failure, Frame, Message
+from outrider.actors.messages import AnyMessage, Failure, Frame
 from outrider.actors.wire import handshake
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.framing import FrameReader, decode, encode
@@ -25,6 +25,7 @@ from outrider.actors.worker import Worker
 
 MAX_UNPROVEN = 8  # connections in their handshake at once
 RECEIVE_BYTES = 1 << 18
+FAREWELL_S = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +105,7 @@ class WorkerServer:
                 self._serving.release()
         except ProtocolViolation as error:
             log.warning("connection ended: %s", error)
-            with contextlib.suppress(OSError):
-                sock.sendall(encode(Frame(0, Failure(type(error).__name__, str(error)))))
+            _say_why(sock, error)
         except OSError as error:
             log.info("connection lost: %s", error)
         finally:
@@ -139,7 +139,7 @@ class WorkerServer:
             return Frame(0, Failure(type(error).__name__, str(error)))
         return Frame(frame.id, self._handle(frame.body))
 
-    def _handle(self, message: Message) -> Message:
+    def _handle(self, message: AnyMessage) -> AnyMessage:
         try:
             return self._worker.handle(message)
         except OutriderError as error:
@@ -159,7 +159,7 @@ def _bind_tcp(host: str, ports: Iterable[int]) -> socket.socket:
             listener.close()
             continue
         return listener
-    raise OSError(f"Got no free port on {host}, tried {tried[0]}–{tried[-1]}")
+    raise OSError(f"Got no free port on {host}, tried {tried[0]} to {tried[-1]}")
 
 
 def _receive_exactly(sock: socket.socket, size: int) -> bytes:
@@ -172,6 +172,15 @@ def _receive_exactly(sock: socket.socket, size: int) -> bytes:
             )
         data += more
     return data
+
+
+def _say_why(sock: socket.socket, error: OutriderError) -> None:
+    """The reason as a last frame. What is still unread is read, or its loss would reset ours."""
+    with contextlib.suppress(OSError):
+        sock.sendall(encode(Frame(0, Failure(type(error).__name__, str(error)))))
+        sock.shutdown(socket.SHUT_WR)
+        sock.settimeout(FAREWELL_S)
+        sock.recv(RECEIVE_BYTES)
 
 
 def _shut_down(sock: socket.socket) -> None:

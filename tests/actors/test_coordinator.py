@@ -1,0 +1,224 @@
+"""The loop over toy workers: who gets what, who leaves when, and what survives which loss."""
+
+import asyncio
+import itertools
+
+import pytest
+import toy
+
+from outrider.actors.coordinator import Coordinator
+from outrider.actors.errors import ShuttingDown, WorkerFailed, WorkerLost
+from outrider.actors.messages import Close, Open, Propose, Verify
+from outrider.actors.request import FinishReason, Request
+from outrider.actors.sampling import SamplingParams, Speculation
+from outrider.actors.scheduler import Limits, Scheduler
+from outrider.actors.statistics import Statistics
+from outrider.actors.wire.peer import InlinePeer
+
+
+class NoText:
+    """Stop rules without text: ends at a token or at the length."""
+
+    def __init__(self, end=None):
+        self.end = end
+
+    def cut(self, ids, num_left):
+        for count, token in enumerate(ids, start=1):
+            if token == self.end:
+                return ids[:count], "", FinishReason.STOP
+            if count == num_left:
+                return ids[:count], "", FinishReason.LENGTH
+        return ids, "", None
+
+
+class Bench:
+    """A coordinator between two toys."""
+
+    def __init__(self, k=4, period=3, has_draft=True, **limits):
+        self.target = toy.ToyTarget()
+        self.draft = toy.ToyDraft(period)
+        self.statistics = Statistics()
+        self.scheduler = Scheduler(
+            Limits(**{"num_pages": 1000, "page_size": 16, "max_batch": 8, "max_waiting": 99,
+                      "token_budget": 64} | limits)
+        )  # fmt: skip
+        ticks = itertools.count()
+        self.coordinator = Coordinator(
+            InlinePeer(self.target, 1),
+            InlinePeer(self.draft, 2) if has_draft else None,
+            self.scheduler,
+            self.statistics,
+            k,
+            clock=lambda: next(ticks) / 1000,
+        )
+
+    async def __aenter__(self):
+        self.coordinator.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.coordinator.stop()
+
+    def submit(self, prompt=(1, 2, 3), max_tokens=20, end=None, **speculation):
+        sampling = SamplingParams(max_tokens=max_tokens)
+        request = Request(tuple(prompt), sampling, 0, 0, Speculation(**speculation))
+        return self.coordinator.submit(request, NoText(end), len(prompt) + max_tokens)
+
+    async def ids(self, *args, **kwargs):
+        return [i async for chunk in self.submit(*args, **kwargs) for i in chunk.token_ids]
+
+
+async def settle():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("k", [0, 1, 4, 16])
+@pytest.mark.parametrize("period", [1, 2, 3, 10**9], ids=["wrong", "half", "third", "right"])
+async def test_output_is_the_targets_whatever_the_draft_does(k, period):
+    prompts = [[(7 * i + j) % toy.VOCAB for j in range(1 + 13 * i)] for i in range(8)]
+    async with Bench(k, period) as bench:
+        outputs = await asyncio.gather(*(bench.ids(p, 5 + 7 * i) for i, p in enumerate(prompts)))
+        await settle()
+        assert bench.target.ids == bench.draft.ids == {}
+    for i, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+        assert output == toy.continuation(prompt, 5 + 7 * i)
+
+
+async def test_a_right_draft_gives_k_plus_one_tokens_a_round():
+    async with Bench(k=4, period=10**9) as bench:
+        await bench.ids(max_tokens=50)
+        snapshot = bench.statistics.snapshot()
+    assert snapshot.num_target_passes == snapshot.num_rows == 10
+    assert (snapshot.num_drafted, snapshot.num_accepted, snapshot.num_tokens) == (40, 40, 50)
+    assert snapshot.tokens_per_row == 5
+    assert min(snapshot.schedule_s, snapshot.propose_s, snapshot.verify_s, snapshot.commit_s) > 0
+
+
+async def test_a_wrong_draft_costs_no_token():
+    async with Bench(k=4, period=1) as bench:
+        chunks = [chunk async for chunk in bench.submit(max_tokens=10)]
+    assert [len(chunk.token_ids) for chunk in chunks] == [1] * 10
+
+
+async def test_no_proposal_is_longer_than_what_is_left():
+    async with Bench(k=16, period=10**9) as bench:
+        await bench.ids(max_tokens=5)
+    asks = [row.k for m in bench.draft.log if isinstance(m, Propose) for row in m.rows]
+    assert asks == [4]
+
+
+async def test_a_requests_own_k_is_exact_and_disabled_means_the_draft_never_hears_of_it():
+    async with Bench(k=4) as bench:
+        await bench.ids(k=2)
+        asks = {row.k for m in bench.draft.log if isinstance(m, Propose) for row in m.rows}
+        assert 2 in asks
+        assert max(asks) == 2
+        bench.draft.log.clear()
+        assert await bench.ids(is_enabled=False) == toy.continuation((1, 2, 3), 20)
+        assert not any(isinstance(m, Open | Propose) for m in bench.draft.log)
+
+
+async def test_a_commit_is_cut_at_the_token_that_ends_it():
+    expected = toy.continuation((1, 2, 3), 20)
+    end = expected[7]
+    async with Bench(k=16, period=10**9) as bench:
+        chunks = [chunk async for chunk in bench.submit(end=end)]
+    ids = [i for chunk in chunks for i in chunk.token_ids]
+    assert ids == expected[: expected.index(end) + 1]
+    assert chunks[-1].finish_reason is FinishReason.STOP
+    assert sum(len(chunk.logprobs) for chunk in chunks) == len(ids)
+
+
+async def test_a_long_prompt_is_computed_in_chunks_beside_decoding_rows():
+    async with Bench(token_budget=32) as bench:
+        short = bench.submit(max_tokens=40)
+        await short.__anext__()
+        long = await bench.ids(range(1, 300), max_tokens=4)
+        assert long == toy.continuation(range(1, 300), 4)
+        await short.aclose()
+    verifies = [m for m in bench.target.log if isinstance(m, Verify)]
+    mixed = [m for m in verifies if m.prefill and m.rows]
+    assert len(mixed) > 5
+    assert all(sum(row.num_tokens for row in m.prefill) <= 32 for m in verifies)
+
+
+async def test_rows_join_and_leave_between_rounds():
+    async with Bench(max_batch=2) as bench:
+        outputs = await asyncio.gather(*(bench.ids((i,), 3 + i) for i in range(6)))
+        assert outputs == [toy.continuation((i,), 3 + i) for i in range(6)]
+        assert max(len(m.rows) for m in bench.target.log if isinstance(m, Verify)) == 2
+
+
+async def test_closing_a_stream_frees_its_place_and_disturbs_nobody():
+    async with Bench() as bench:
+        leaving, staying = bench.submit(max_tokens=200), bench.submit((4, 5), max_tokens=30)
+        unread = bench.submit((6,), max_tokens=200)
+        await leaving.__anext__()
+        await leaving.aclose()
+        await unread.aclose()
+        ids = [i async for chunk in staying for i in chunk.token_ids]
+        assert ids == toy.continuation((4, 5), 30)
+        await settle()
+        assert bench.target.ids == {}
+        assert bench.coordinator.num_running == 0
+        assert bench.scheduler._num_reserved == 0
+        with pytest.raises(StopAsyncIteration):
+            await leaving.__anext__()
+    closed = {seq for m in bench.target.log if isinstance(m, Close) for seq in m.seqs}
+    assert closed == {1, 2, 3} or closed == {1, 2}  # the unread one may never have been opened
+
+
+async def test_losing_the_draft_costs_speed_only():
+    async with Bench(k=4) as bench:
+        stream = bench.submit(max_tokens=30)
+        first = await stream.__anext__()
+        bench.draft.failure = WorkerLost("the draft is gone")
+        rest = [i async for chunk in stream for i in chunk.token_ids]
+        assert [*first.token_ids, *rest] == toy.continuation((1, 2, 3), 30)
+        assert bench.coordinator.draft_loss == "the draft is gone"
+        assert await bench.ids((9,)) == toy.continuation((9,), 20)
+
+
+async def test_losing_the_target_fails_every_stream_with_the_reason():
+    async with Bench() as bench:
+        streams = [bench.submit((i,), max_tokens=100) for i in range(3)]
+        for stream in streams:
+            await stream.__anext__()
+        bench.target.failure = WorkerLost("the target is gone")
+        for stream in streams:
+            with pytest.raises(WorkerLost, match="the target is gone"):
+                async for _ in stream:
+                    pass
+        with pytest.raises(WorkerLost):
+            bench.submit()
+
+
+async def test_an_error_of_the_target_fails_that_round_and_no_later_one():
+    async with Bench() as bench:
+        bench.target.failure = WorkerFailed("ZeroDivisionError: a bug")
+        with pytest.raises(WorkerFailed, match="a bug"):
+            await bench.ids()
+        bench.target.failure = None
+        assert await bench.ids() == toy.continuation((1, 2, 3), 20)
+
+
+async def test_stopping_fails_what_is_still_running():
+    bench = Bench()
+    async with bench:
+        stream = bench.submit(max_tokens=1000)
+        await stream.__anext__()
+    with pytest.raises(ShuttingDown):
+        async for _ in stream:
+            pass
+    assert bench.target.ids == {}
+
+
+async def test_two_streams_of_one_task_are_fair():
+    async with Bench() as bench:
+        streams = [bench.submit((i,), max_tokens=20) for i in range(2)]
+        for _ in range(5):
+            chunks = [await stream.__anext__() for stream in streams]
+            assert all(chunk.token_ids for chunk in chunks)
+        for stream in streams:
+            await stream.aclose()

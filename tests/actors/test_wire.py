@@ -1,0 +1,272 @@
+"""Sockets between coordinator and worker: calls, death, and all who are not the coordinator."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from outrider.actors.errors import InvalidRequest, ProtocolViolation, WorkerFailed, WorkerLost
+from outrider.actors.messages import Close, Done, Failure, Frame, Ping, Pong
+from outrider.actors.wire import handshake
+from outrider.actors.wire.endpoint import Endpoint
+from outrider.actors.wire.framing import HEADER, MAX_FRAME_BYTES, FrameReader, decode
+from outrider.actors.wire.peer import SocketPeer
+from outrider.actors.wire.server import MAX_UNPROVEN, WorkerServer
+
+SECRET = bytes(range(32))
+
+
+class Toy:
+    """Answers PING; CLOSE of sequence 1 is refused, of 2 a bug, of 3 takes long."""
+
+    role = "target"
+
+    def __init__(self):
+        self.num_resets = 0
+        self.is_released = threading.Event()
+
+    def handle(self, message):
+        match message:
+            case Ping():
+                return Pong(self.role, os.getpid(), 0, 1, 1)
+            case Close(seqs=(1,)):
+                raise InvalidRequest("Got 1, expected 2")
+            case Close(seqs=(2,)):
+                raise ZeroDivisionError("a bug")
+            case Close(seqs=(3,)):
+                self.is_released.wait(10)
+                return Done()
+        return Done()
+
+    def reset(self):
+        self.num_resets += 1
+
+
+@pytest.fixture
+def toy():
+    return Toy()
+
+
+@pytest.fixture
+def server(toy):
+    server = WorkerServer(toy, SECRET, handshake_s=0.3)
+    yield server
+    toy.is_released.set()
+    server.close()
+
+
+@pytest.fixture
+def endpoint(server):
+    return server.listen("127.0.0.1")
+
+
+def until(condition, timeout_s=5.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def tcp_only(endpoint):
+    return Endpoint("target", endpoint.pid, "/nowhere", endpoint.tcp, endpoint.secret)
+
+
+@pytest.mark.parametrize("way", [lambda e: e, tcp_only], ids=["unix", "tcp"])
+async def test_calls_in_flight_are_answered_in_order(endpoint, way):
+    peer = await SocketPeer.open(way(endpoint))
+    answers = await asyncio.gather(*(peer.call(Ping()) for _ in range(50)))
+    assert all(isinstance(answer, Pong) for answer in answers)
+    await peer.close()
+
+
+async def test_a_workers_error_keeps_its_class_and_a_bug_is_a_failure(endpoint):
+    peer = await SocketPeer.open(endpoint)
+    with pytest.raises(InvalidRequest, match="Got 1, expected 2"):
+        await peer.call(Close((1,)))
+    with pytest.raises(WorkerFailed, match="ZeroDivisionError: a bug"):
+        await peer.call(Close((2,)))
+    assert isinstance(await peer.call(Ping()), Pong)
+    await peer.close()
+
+
+async def test_the_end_of_the_connection_fails_every_pending_call(endpoint, server):
+    peer = await SocketPeer.open(endpoint)
+    calls = [asyncio.ensure_future(peer.call(Close((3,)))) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    server.close()
+    for call in calls:
+        with pytest.raises(WorkerLost, match="is gone"):
+            await call
+    assert peer.is_lost
+    with pytest.raises(WorkerLost):
+        await peer.call(Ping())
+    await peer.close()
+
+
+async def test_the_worker_forgets_its_sequences_with_the_connection(endpoint, toy):
+    peer = await SocketPeer.open(endpoint)
+    await peer.call(Ping())
+    await peer.close()
+    await asyncio.to_thread(until, lambda: toy.num_resets == 1)
+    again = await SocketPeer.open(endpoint)
+    assert isinstance(await again.call(Ping()), Pong)
+    await again.close()
+
+
+async def test_a_wrong_secret_is_refused_on_both_sides(endpoint):
+    wrong = Endpoint("target", 1, endpoint.unix_path, None, b"x" * 32)
+    with pytest.raises(ProtocolViolation, match="secret"):
+        await SocketPeer.open(wrong)
+
+
+def connect(endpoint):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(5)
+    try:
+        sock.connect(endpoint.unix_path)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def drain(sock):
+    data = b""
+    while more := sock.recv(65536):
+        data += more
+    return data
+
+
+def failure_in(data):
+    (body,) = FrameReader().feed(data)
+    return decode(body).body
+
+
+def proven(endpoint):
+    """A raw connection that knows the secret."""
+    sock = connect(endpoint)
+    side = handshake.ClientHandshake(endpoint.secret)
+    sock.sendall(side.answer(sock.recv(handshake.GREETING_LEN)))
+    side.check(sock.recv(handshake.MAC_LEN))
+    return sock
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (b"GET / HTTP/1.1\r\n" + b"x" * 200, "Got a handshake that starts with"),
+        (handshake.MAGIC + bytes(64), "wrong secret"),
+        (b"", "too slow"),
+        (handshake.MAGIC, "too slow"),
+    ],
+    ids=["http", "wrong mac", "silence", "half"],
+)
+async def test_strangers_are_shown_the_door_and_told_why(endpoint, sent, message):
+    """And the coordinator's own connection goes on meanwhile."""
+    peer = await SocketPeer.open(endpoint)
+    with connect(endpoint) as sock:
+        greeting = sock.recv(handshake.GREETING_LEN)
+        assert greeting.startswith(handshake.MAGIC)
+        sock.sendall(sent)
+        refused = await asyncio.to_thread(drain, sock)
+    failure = failure_in(refused)
+    assert isinstance(failure, Failure)
+    assert message in failure.message
+    assert isinstance(await peer.call(Ping()), Pong)
+    await peer.close()
+
+
+async def test_dripping_bytes_do_not_stretch_the_handshake(endpoint):
+    with connect(endpoint) as sock:
+        sock.recv(handshake.GREETING_LEN)
+        started = time.monotonic()
+
+        def drip():
+            try:
+                for byte in handshake.MAGIC + bytes(64):
+                    sock.sendall(bytes([byte]))
+                    time.sleep(0.05)
+            except OSError:
+                pass
+            return time.monotonic() - started
+
+        assert await asyncio.to_thread(drip) < 2.0
+
+
+async def test_a_crowd_of_strangers_is_bounded(endpoint):
+    crowd = []
+    for _ in range(MAX_UNPROVEN * 3):
+        with contextlib.suppress(OSError):  # the backlog is bounded, too
+            crowd.append(connect(endpoint))
+    await asyncio.sleep(0.6)  # their handshakes run out
+    peer = await SocketPeer.open(endpoint)
+    assert isinstance(await peer.call(Ping()), Pong)
+    await peer.close()
+    for sock in crowd:
+        sock.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (HEADER.pack(4) + b"\xc1\xc1\xc1\xc1", "no message of ours"),
+        (HEADER.pack(100_000) + b"\x91" * 100_000, "no message of ours"),
+        (HEADER.pack(MAX_FRAME_BYTES + 1), f"accepted {MAX_FRAME_BYTES}"),
+    ],
+    ids=["garbage", "nested", "oversized"],
+)
+def test_bad_frames_get_a_clear_error(endpoint, sent, message):
+    with proven(endpoint) as sock:
+        sock.sendall(sent)
+        failure = failure_in(sock.recv(65536))
+    assert isinstance(failure, Failure)
+    assert failure.kind == "ProtocolViolation"
+    assert message in failure.message
+
+
+def test_after_a_garbage_frame_the_connection_still_answers(endpoint):
+    from outrider.actors.wire.framing import encode
+
+    with proven(endpoint) as sock:
+        sock.sendall(HEADER.pack(1) + b"\xc1")
+        assert isinstance(failure_in(sock.recv(65536)), Failure)
+        sock.sendall(encode(Frame(5, Ping())))
+        (body,) = FrameReader().feed(sock.recv(65536))
+        assert isinstance(decode(body).body, Pong)
+
+
+async def test_one_coordinator_at_a_time(endpoint):
+    first = await SocketPeer.open(endpoint)
+    await first.call(Ping())
+    second = await SocketPeer.open(endpoint)
+    with pytest.raises((ProtocolViolation, WorkerLost)):
+        await second.call(Ping())
+    await second.close()
+    assert isinstance(await first.call(Ping()), Pong)
+    await first.close()
+
+
+def test_sockets_are_private_and_leave_nothing_behind(server):
+    endpoint = server.listen()
+    folder = Path(endpoint.unix_path).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert endpoint.tcp is None
+    server.close()
+    assert not folder.exists()
+
+
+def test_a_secret_is_not_in_the_endpoints_repr(server):
+    assert "secret" not in repr(server.listen())
+
+
+def test_no_free_port_says_which_were_tried(server):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"no free port on 127.0.0.1, tried {port} to {port}"):
+            server.listen("127.0.0.1", [port])

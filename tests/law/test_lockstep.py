@@ -1,0 +1,134 @@
+"""Law 1, lockstep: the draft never changes the answer, token for token, numerics exact."""
+
+import asyncio
+import random
+
+import pytest
+import torch
+import transformers as hf
+
+from outrider.actors.request import Request
+from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
+
+ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
+KINDS = ["good", "random", "adversarial"]
+PAIRS = [("demo", "own"), *((a, k) for a in ARCHITECTURES for k in KINDS)]
+SAMPLINGS = [
+    {"temperature": 0.0},
+    {"temperature": 0.7, "top_k": 40, "min_p": 0.02},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_p": 0.9},
+]
+
+
+def requests(size, sampling, vocab, seed=0):
+    """A ragged batch: prompts of 1 to 60 ids, outputs of 3 to 24."""
+    rng = random.Random(seed)
+    return [
+        Request(
+            tuple(rng.randrange(5, vocab) for _ in range(rng.choice([1, 2, 7, 17, 60]))),
+            SamplingParams(max_tokens=rng.randrange(3, 25), ignores_eos=True, **sampling),
+            seed=rng.randrange(2**64),
+            choice=index % 3,
+        )
+        for index in range(size)
+    ]
+
+
+def speculating(request, **speculation):
+    return Request(
+        request.prompt_ids,
+        request.sampling,
+        request.seed,
+        request.choice,
+        Speculation(**speculation),
+    )
+
+
+async def output(engine, request):
+    chunks = [chunk async for chunk in engine.generate(request)]
+    ids = [token for chunk in chunks for token in chunk.token_ids]
+    assert len(ids) == request.sampling.max_tokens
+    assert sum(len(chunk.logprobs) for chunk in chunks) == len(ids)
+    return ids, "".join(chunk.text for chunk in chunks), [p for c in chunks for p in c.logprobs]
+
+
+async def alone(engine, batch):
+    """The oracle: each request by itself, without the draft."""
+    return [await output(engine, speculating(each, is_enabled=False)) for each in batch]
+
+
+async def check(engine, sizes, ks):
+    vocab = engine.info.vocab_size
+    for number, sampling in enumerate(SAMPLINGS):
+        batch = requests(max(sizes), sampling, vocab, number)
+        expected = await alone(engine, batch)
+        for size in sizes:
+            for k in ks:
+                asked = [speculating(each, k=k) for each in batch[:size]]
+                got = await asyncio.gather(*(output(engine, each) for each in asked))
+                assert got == expected[:size], (sampling, size, k)
+    assert engine.info.numerics == "exact"
+    assert engine.health().status == "ok"
+
+
+@pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)
+async def test_output_equals_plain_decoding(engine_of, architecture, kind):
+    async with engine_of(architecture, kind) as engine:
+        await check(engine, sizes=(1, 8) if architecture != "demo" else (1, 3, 8), ks=(1, 3, 5))
+        snapshot = engine.statistics.snapshot()
+    if kind == "good":
+        assert snapshot.acceptance_rate > 0.3  # the draft is taken at its word, at times
+    assert snapshot.num_drafted > 500
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("gemma2", "adversarial")])
+async def test_over_sockets_too(engine_of, architecture, kind):
+    async with engine_of(architecture, kind, wiring="process") as engine:
+        await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
+
+
+async def test_batches_of_mixed_k_and_chunked_prompts(engine_of):
+    """Neighbours of every k, prompts cut by a small token budget, more requests than places."""
+    async with engine_of("llama", "good", token_budget=24, max_batch=5) as engine:
+        batch = requests(8, {"temperature": 1.0}, 4096, seed=5)
+        expected = await alone(engine, batch)
+        asked = [speculating(each, k=index) for index, each in enumerate(batch)]
+        assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
+
+
+async def test_greedy_is_what_transformers_generates(engine_of, models):
+    """Independent of all our code but the weights; a near-tie of the top two may differ."""
+    target, _ = models("demo", "own")
+    model = hf.AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    async with engine_of("demo", "own") as engine:
+        for text in ("What does os.path.join do?", "The Python tutorial"):
+            prompt = tuple(engine.tokenizer.encode(text))
+            request = Request(prompt, SamplingParams(temperature=0.0, max_tokens=64), seed=0)
+            ids = [i async for chunk in engine.generate(request) for i in chunk.token_ids]
+            generated = model.generate(
+                torch.tensor([prompt]), do_sample=False, max_new_tokens=64, max_length=None
+            )
+            reference = generated[0, len(prompt) :].tolist()
+            assert_equal_but_for_ties(model, prompt, ids, reference)
+
+
+def assert_equal_but_for_ties(model, prompt, ids, reference):
+    for at, (ours, theirs) in enumerate(zip(ids, reference, strict=False)):
+        if ours != theirs:
+            with torch.inference_mode():
+                row = model(torch.tensor([[*prompt, *ids[:at]]])).logits[0, -1]
+            top = row.topk(2).values
+            assert top[0] - top[1] < 1e-3, (at, ours, theirs)
+            return
+    assert len(ids) == len(reference)
+
+
+async def test_rejection_is_a_function_of_the_seed_and_its_draft(engine_of):
+    """Not token for token, but reproducible, and the same in any batch."""
+    async with engine_of("demo", "own") as engine:
+        batch = requests(6, {"temperature": 1.0}, 4096, seed=9)
+        asked = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
+        one_by_one = [await output(engine, each) for each in asked]
+        assert await asyncio.gather(*(output(engine, each) for each in asked)) == one_by_one
+        assert engine.statistics.snapshot().acceptance_rate > 0.1

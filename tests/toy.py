@@ -1,0 +1,101 @@
+"""Stand-ins for models: a target that continues by a rule, a draft that guesses it at times."""
+
+from outrider.actors.errors import ProtocolViolation
+from outrider.actors.messages import (
+    Close,
+    Done,
+    Open,
+    ProposalRow,
+    Proposals,
+    Propose,
+    VerdictRow,
+    Verdicts,
+    Verify,
+)
+
+VOCAB = 50
+
+
+def successor(ids):
+    """The toy target's next token: a function of all ids, so that any slip shows."""
+    return sum((at + 1) * token for at, token in enumerate(ids)) * 7919 % VOCAB
+
+
+def continuation(prompt, count):
+    ids = list(prompt)
+    for _ in range(count):
+        ids.append(successor(ids))
+    return ids[len(prompt) :]
+
+
+class ToyWorker:
+    """Keeps ids as a real worker does, and checks every base."""
+
+    def __init__(self):
+        self.ids = {}
+        self.log = []
+        self.failure = None
+
+    def handle(self, message):
+        self.log.append(message)
+        if self.failure is not None:
+            raise self.failure
+        match message:
+            case Open():
+                for row in message.rows:
+                    assert row.seq not in self.ids
+                    self.ids[row.seq] = [*row.prompt_ids, *row.committed_ids]
+                return Done()
+            case Close():
+                for seq in message.seqs:
+                    self.ids.pop(seq, None)
+                return Done()
+        return self.step(message)
+
+    def reset(self):
+        self.ids.clear()
+
+
+class ToyTarget(ToyWorker):
+    role = "target"
+
+    def step(self, message):
+        assert isinstance(message, Verify)
+        return Verdicts(tuple(self.judge(row) for row in message.rows), 0.001, 0.0)
+
+    def judge(self, row):
+        ids = self.ids[row.seq]
+        if row.base != len(ids):
+            raise ProtocolViolation(f"Got base={row.base}, expected {len(ids)}")
+        count = 0
+        while count < len(row.tokens) and row.tokens[count] == successor(ids):
+            ids.append(row.tokens[count])
+            count += 1
+        token = successor(ids)
+        ids.append(token)
+        return VerdictRow(row.seq, row.id, count, token, (-1.0,) * (count + 1), "")
+
+
+class ToyDraft(ToyWorker):
+    """Right at every position but each `period`-th."""
+
+    role = "draft"
+
+    def __init__(self, period=3):
+        super().__init__()
+        self.period = period
+
+    def step(self, message):
+        assert isinstance(message, Propose)
+        rows = []
+        for ask in message.rows:
+            ids = self.ids[ask.seq]
+            ids[ask.base - len(ask.committed) :] = ask.committed
+            assert len(ids) == ask.base
+            tokens = []
+            for _ in range(ask.k):
+                known = [*ids, *tokens]
+                slip = len(known) % self.period == 0
+                tokens.append((successor(known) + slip) % VOCAB)
+            rows.append(ProposalRow(ask.seq, tuple(tokens), (), ""))
+        return Proposals(tuple(rows), 0.001, 1)
