@@ -29,8 +29,8 @@ from outrider.actors.request import Chunk, FinishReason, Request
 from outrider.actors.scheduler import Plan, Scheduler
 from outrider.actors.sequence import Event, Sequence, State
 from outrider.actors.statistics import Statistics
-from outrider.actors.stop_rules import StopRules
 from outrider.actors.stream import ChunkStream, Live
+from outrider.actors.text.stop_rules import StopRules
 from outrider.actors.wire.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -172,8 +172,10 @@ class Coordinator:
         drafted = [s for s in admitted if self._max_k(s) > 0]
         if drafted and await self._call_draft(Open(tuple(s.open_row() for s in drafted))):
             for sequence in drafted:
-                sequence.draft_base = sequence.base
-                self._live[sequence.seq].is_drafted = True
+                live = self._live.get(sequence.seq)
+                if live is not None:  # else cancelled meanwhile
+                    sequence.draft_base = sequence.base
+                    live.is_drafted = True
 
     # propose
 
@@ -205,9 +207,12 @@ class Coordinator:
         answer = await self._call_draft(Propose(asks, prefill))
         if not isinstance(answer, Proposals):
             return {}
-        for ask in asks:
-            self._live[ask.seq].sequence.draft_base = ask.base
         self._statistics.add(num_draft_passes=answer.num_passes, draft_forward_s=answer.forward_s)
+        for ask, row in zip(asks, answer.rows, strict=True):
+            live = self._live.get(ask.seq)
+            if live is not None:  # else cancelled while the draft was at it
+                live.sequence.draft_base = ask.base
+                live.is_drafted = not row.reason  # given where the draft cannot follow any more
         return {row.seq: row for row in answer.rows}
 
     async def _call_draft(self, message: AnyMessage) -> AnyMessage | None:

@@ -19,9 +19,9 @@ from outrider.actors.request import Request
 from outrider.actors.sampling import MAX_K, VerificationMode
 from outrider.actors.scheduler import Limits, Scheduler
 from outrider.actors.statistics import Statistics
-from outrider.actors.stop_rules import StopRules
 from outrider.actors.stream import ChunkStream
-from outrider.actors.tokenizer import Tokenizer, check_vocabularies
+from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
 from outrider.actors.wire.peer import Peer
 from outrider.actors.wiring import Wiring, WorkerSpec
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from outrider.actors.errors import OutriderError
 from outrider.actors.request import Chunk
 from outrider.actors.sequence import Sequence
-from outrider.actors.stop_rules import StopRules
+from outrider.actors.text.stop_rules import StopRules
 
 
 @dataclass(slots=True)

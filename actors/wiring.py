@@ -53,7 +53,7 @@ class InlineWiring:
     """Workers called in this process: generation from the command line, and most tests."""
 
     async def start(self, spec: WorkerSpec) -> Peer:
-        from outrider.actors.loading import load_worker  # torch comes with it
+        from outrider.actors.workers.loading import load_worker  # torch comes with it
 
         return InlinePeer(load_worker(spec), os.getpid())
 
@@ -72,7 +72,7 @@ class ProcessWiring:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "outrider.actors.worker_process",
+            "outrider.actors.workers.process",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=os.environ | thread_environment(spec.num_threads),

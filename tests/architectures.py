@@ -1,10 +1,13 @@
 """Tiny random models of every architecture we claim, logits of order one, the same each time."""
 
 import math
+import shutil
+from pathlib import Path
 
 import torch
 import transformers as hf
 
+DEMO = Path(__file__).resolve().parents[1] / "cluster" / "demo"
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
 
 
@@ -61,3 +64,11 @@ def build(name, vocab_size=200, seed=0, scale=1.0):
             elif "norm" in tensor_name or "ln_" in tensor_name or "bias" in tensor_name:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
     return model
+
+
+def save(model, folder):
+    """A model directory with the demo pair's tokenizer."""
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(DEMO / "target" / name, folder)
+    return folder

@@ -1,4 +1,3 @@
-
 """The shape of the repository, held by tests: namespace, packaging and import direction."""
 
 import ast
@@ -56,4 +55,3 @@ def test_every_folder_of_modules_is_packaged() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     found = {"outrider." + ".".join(p.parent.relative_to(ROOT).parts) for p in SOURCES}
     assert found == set(declared["packages"])
-

@@ -5,11 +5,11 @@ of.
 from collections.abc import Iterable
 from secrets import token_bytes
 
-from outrider.actors.loading import load_worker
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.handshake import SECRET_LEN
 from outrider.actors.wire.server import WorkerServer
 from outrider.actors.wiring import WorkerSpec
+from outrider.actors.workers.loading import load_worker
 
 
 class WorkerHost:

@@ -21,7 +21,7 @@ from outrider.actors.messages import AnyMessage, Failure, Frame
 from outrider.actors.wire import handshake
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.framing import FrameReader, decode, encode
-from outrider.actors.worker import Worker
+from outrider.actors.workers.worker import Worker
 
 MAX_UNPROVEN = 8  # connections in their handshake at once
 RECEIVE_BYTES = 1 << 18

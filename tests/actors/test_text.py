@@ -6,8 +6,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from outrider.actors.request import FinishReason
-from outrider.actors.stop_rules import StopRules
-from outrider.actors.text import TextStream
+from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.text.text_stream import TextStream
 
 
 @pytest.fixture(scope="module")

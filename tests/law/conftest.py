@@ -1,9 +1,7 @@
 """Engines for the law: every target beside a good, a random and an adversarial draft."""
 
 import copy
-import shutil
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import architectures
 import pytest
@@ -12,17 +10,8 @@ import torch
 from outrider.actors.engine import Engine, EngineConfig
 from outrider.actors.wiring import InlineWiring, ProcessWiring
 
-DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
 VOCAB = 4096  # the demo tokenizer's
 WIRINGS = {"inline": InlineWiring, "process": ProcessWiring}
-
-
-def save(model, folder):
-    """A model directory with the demo pair's tokenizer."""
-    model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(DEMO / "target" / name, folder)
-    return folder
 
 
 def good(target):
@@ -61,13 +50,13 @@ def models(tmp_path_factory):
 
     def folders(architecture, kind):
         if architecture == "demo":
-            return DEMO / "target", DEMO / "draft"
+            return architectures.DEMO / "target", architectures.DEMO / "draft"
         if (architecture, kind) not in built:
             target = architectures.build(architecture, VOCAB)
             folder = root / architecture
             if not folder.exists():
-                save(target, folder)
-            draft = save(DRAFTS[kind](target), root / f"{architecture}-{kind}")
+                architectures.save(target, folder)
+            draft = architectures.save(DRAFTS[kind](target), root / f"{architecture}-{kind}")
             built[architecture, kind] = folder, draft
         return built[architecture, kind]
 

@@ -1,14 +1,14 @@
 """Law 1, lockstep: the draft never changes the answer, token for token, numerics exact."""
 
 import asyncio
-import random
 
 import pytest
 import torch
 import transformers as hf
+from batches import output, requests, speculating
 
 from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
+from outrider.actors.sampling import SamplingParams, VerificationMode
 
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
 KINDS = ["good", "random", "adversarial"]
@@ -19,38 +19,6 @@ SAMPLINGS = [
     {"temperature": 1.0},
     {"temperature": 1.0, "top_p": 0.9},
 ]
-
-
-def requests(size, sampling, vocab, seed=0):
-    """A ragged batch: prompts of 1 to 60 ids, outputs of 3 to 24."""
-    rng = random.Random(seed)
-    return [
-        Request(
-            tuple(rng.randrange(5, vocab) for _ in range(rng.choice([1, 2, 7, 17, 60]))),
-            SamplingParams(max_tokens=rng.randrange(3, 25), ignores_eos=True, **sampling),
-            seed=rng.randrange(2**64),
-            choice=index % 3,
-        )
-        for index in range(size)
-    ]
-
-
-def speculating(request, **speculation):
-    return Request(
-        request.prompt_ids,
-        request.sampling,
-        request.seed,
-        request.choice,
-        Speculation(**speculation),
-    )
-
-
-async def output(engine, request):
-    chunks = [chunk async for chunk in engine.generate(request)]
-    ids = [token for chunk in chunks for token in chunk.token_ids]
-    assert len(ids) == request.sampling.max_tokens
-    assert sum(len(chunk.logprobs) for chunk in chunks) == len(ids)
-    return ids, "".join(chunk.text for chunk in chunks), [p for c in chunks for p in c.logprobs]
 
 
 async def alone(engine, batch):

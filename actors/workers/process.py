@@ -1,4 +1,4 @@
-"""`python -m outrider.actors.worker_process`: a worker as a child process of a coordinator.
+"""`python -m outrider.actors.workers.process`: a worker as a child process of a coordinator.
 
 Reads (spec, secret) as one line of JSON, answers (endpoint, "", "") or (null, error class,
 message), and serves until its standard input ends, which it does when the parent dies, however that

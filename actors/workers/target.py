@@ -22,9 +22,9 @@ from outrider.actors.messages import (
     Verify,
     VerifyRow,
 )
-from outrider.actors.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.rule import rule_of, sampling_of
 from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
+from outrider.actors.workers.rule import rule_of, sampling_of
 from outrider.kernels.contract import DraftKind, Proposals, Rule
 
 

@@ -5,7 +5,7 @@ that token.
 from collections.abc import Collection
 
 from outrider.actors.request import FinishReason
-from outrider.actors.text import TextStream
+from outrider.actors.text.text_stream import TextStream
 
 
 class StopRules:

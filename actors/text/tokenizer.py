@@ -8,7 +8,7 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
-from outrider.actors.text import TextStream
+from outrider.actors.text.text_stream import TextStream
 
 
 class Tokenizer:

@@ -21,10 +21,10 @@ from outrider.actors.messages import (
     ProposeRow,
     SparseRow,
 )
-from outrider.actors.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.rule import rule_of, sampling_of
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
+from outrider.actors.workers.rule import rule_of, sampling_of
 from outrider.kernels.contract import Backend, Draws, Rule
 
 TOP_M = 64  # rejection mode draws from its own 64 likeliest, and sends just those
@@ -101,14 +101,14 @@ class DraftWorker(ModelWorker):
     def _begin(self, ask: ProposeRow) -> _Chain:
         """Take in what was committed; KV stays as far as it was drafted rightly."""
         sequence = self.find(ask.seq)
+        if sequence.stop_reason:
+            return _Chain(ask, sequence, 0)
         known = ask.base - len(ask.committed)
         if not 0 < known <= len(sequence.ids):
             raise ProtocolViolation(
                 f"Got ids from position {known} for sequence {ask.seq}, "
                 f"expected 1 to {len(sequence.ids)}"
             )
-        if sequence.stop_reason:
-            return _Chain(ask, sequence, 0)
         num_kept = _common_len(sequence.ids[known:], ask.committed)
         sequence.ids[known:] = ask.committed
         # The last id is computed again even where it was drafted rightly: its logits are needed.

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import torch
 
-from outrider.actors.draft_worker import DraftWorker
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.messages import Description
-from outrider.actors.model_worker import ModelWorker
 from outrider.actors.runner.loader import load_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.target_worker import TargetWorker
 from outrider.actors.wiring import WorkerSpec
+from outrider.actors.workers.draft import DraftWorker
+from outrider.actors.workers.model_worker import ModelWorker
+from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.cpu import CpuBackend
 
 PAGE_SIZE = 16

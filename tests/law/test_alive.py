@@ -1,0 +1,208 @@
+"""What the engine survives: many streams, cancellation, deaths of real processes, odd drafts."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+
+import architectures
+import pytest
+from batches import output, requests, speculating
+
+from outrider.actors.engine import Engine, EngineConfig
+from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch, WorkerLost
+from outrider.actors.messages import Ping
+from outrider.actors.request import Request
+from outrider.actors.sampling import SamplingParams, Speculation
+from outrider.actors.wiring import InlineWiring, ProcessWiring
+
+
+async def pages_of(engine):
+    """(free, all) pages of each worker."""
+    pongs = [await peer.call(Ping()) for peer in engine._peers]
+    return [(pong.num_free_pages, pong.num_pages, pong.num_sequences) for pong in pongs]
+
+
+async def drained(engine):
+    """Wait until nothing runs, then check that nothing is held."""
+    deadline = time.monotonic() + 5
+    while True:
+        health, pages = engine.health(), await pages_of(engine)
+        is_idle = health.num_running == health.num_waiting == 0
+        if is_idle and all(free == num and not sequences for free, num, sequences in pages):
+            return
+        assert time.monotonic() < deadline, (health, pages)
+        await asyncio.sleep(0.01)
+
+
+async def rest_of(stream):
+    return [chunk async for chunk in stream]
+
+
+def prompt_of(engine, text="What does str.split do?"):
+    return tuple(engine.tokenizer.render_chat([{"role": "user", "content": text}]))
+
+
+@pytest.mark.parametrize("wiring", ["inline", "process"])
+async def test_32_streams_and_half_of_them_cancelled(engine_of, wiring):
+    async with engine_of("demo", "own", wiring=wiring) as engine:
+        sampling = SamplingParams(temperature=1.0, max_tokens=128, ignores_eos=True)
+        prompt = prompt_of(engine)
+        asked = [Request(prompt, sampling, seed) for seed in range(4)] * 8
+        plain = [await output(engine, speculating(each, is_enabled=False)) for each in asked[:4]]
+        assert await asyncio.gather(*(output(engine, each) for each in asked)) == plain * 8
+        await drained(engine)
+
+        async def cancelled(request):
+            stream = engine.generate(request)
+            async for _ in stream:
+                break
+            await stream.aclose()
+
+        halves = [
+            cancelled(each) if i % 2 else output(engine, each) for i, each in enumerate(asked)
+        ]
+        kept = (await asyncio.gather(*halves))[::2]
+        assert kept == (plain * 8)[::2]
+        await drained(engine)
+
+
+async def test_a_killed_draft_costs_speed_only(engine_of):
+    async with engine_of("demo", "own", wiring="process") as engine:
+        batch = requests(3, {"temperature": 1.0}, 4096, seed=1)
+        expected = [await output(engine, speculating(each, is_enabled=False)) for each in batch]
+        tasks = [asyncio.create_task(output(engine, each)) for each in batch]
+        await asyncio.sleep(0.02)
+        draft = next(worker for worker in engine.health().workers if worker.role == "draft")
+        os.kill(draft.pid, signal.SIGKILL)
+        assert await asyncio.gather(*tasks) == expected
+        assert [await output(engine, each) for each in batch] == expected
+        health = engine.health()
+        assert health.status == "degraded"
+        assert "draft" in health.reason
+
+
+async def test_a_killed_target_is_a_clear_error_at_once(engine_of):
+    async with engine_of("demo", "own", wiring="process") as engine:
+        prompt = prompt_of(engine)
+        request = Request(prompt, SamplingParams(max_tokens=800, ignores_eos=True), seed=1)
+        stream = engine.generate(request)
+        await stream.__anext__()
+        target = next(worker for worker in engine.health().workers if worker.role == "target")
+        os.kill(target.pid, signal.SIGKILL)
+        rest = asyncio.wait_for(rest_of(stream), timeout=5)
+        with pytest.raises(WorkerLost, match=rf"The target \(pid {target.pid}\) is gone"):
+            await rest
+        assert engine.health().status == "failed"
+
+
+async def test_workers_end_with_the_engine(engine_of):
+    async with engine_of("demo", "own", wiring="process") as engine:
+        pids = [worker.pid for worker in engine.health().workers]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_bad_requests_are_refused_by_name(engine_of):
+    async with engine_of("demo", "own", kv_tokens=512) as engine:
+        sampling = SamplingParams(max_tokens=4)
+        for ids, message in [
+            ((), "Got an empty prompt, expected at least one token"),
+            ((4096,), "Got token id 4096 in the prompt, expected 0 ≤ id < 4096"),
+            ((-1,), "Got token id -1 in the prompt"),
+            ((5,) * 1024, "Got a prompt of 1024 tokens, expected fewer than the context's 1024"),
+            ((5,) * 1022, "Got max_tokens=4 after a prompt of 1022 tokens, expected at most 2"),
+            ((5,) * 600, "Got 604 tokens of prompt and output, this server holds 496"),
+        ]:
+            with pytest.raises(InvalidRequest, match=message):
+                engine.generate(Request(ids, sampling, seed=0))
+        assert len(await asyncio.gather(output(engine, Request((5,), sampling, 0)))) == 1
+
+
+async def test_k_without_a_draft_is_refused(models):
+    target, _ = models("demo", "own")
+    engine = await Engine.start(EngineConfig(target), InlineWiring())
+    request = Request((5,), SamplingParams(max_tokens=3), 0, 0, Speculation(k=2))
+    with pytest.raises(InvalidRequest, match=r"Got speculation\.k=2, accepted 0"):
+        engine.generate(request)
+    assert len((await output(engine, speculating(request, k=0)))[0]) == 3
+    await engine.stop()
+
+
+# drafts that differ from their target
+
+
+@pytest.fixture
+def variant(models, tmp_path):
+    """A copy of a model folder to be spoilt."""
+
+    def copy_of(which):
+        target, draft = models("demo", "own")
+        folder = tmp_path / which
+        shutil.copytree(target if which == "target" else draft, folder)
+        return folder
+
+    return copy_of
+
+
+async def test_a_draft_of_another_vocabulary_is_refused_with_the_first_difference(models, variant):
+    target, _ = models("demo", "own")
+    draft = variant("draft")
+    file = draft / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocab = content["model"]["vocab"]
+    first, second = (next(t for t, i in vocab.items() if i == index) for index in (300, 301))
+    vocab[first], vocab[second] = 301, 300
+    content["model"]["merges"] = []
+    file.write_text(json.dumps(content))
+    message = r"target has 4096 tokens, draft 4096; first difference at id 300: target "
+    with pytest.raises(VocabularyMismatch, match=message):
+        await Engine.start(EngineConfig(target, draft), InlineWiring())
+
+
+async def check_draft(models, draft, reason, max_tokens=40):
+    """Text is the target's own, and the draft was left off where it had to be."""
+    target, _ = models("demo", "own")
+    engine = await Engine.start(EngineConfig(target, draft, numerics="exact"), InlineWiring())
+    try:
+        prompt = prompt_of(engine)
+        sampling = SamplingParams(temperature=1.0, max_tokens=max_tokens, ignores_eos=True)
+        request = Request(prompt, sampling, seed=3)
+        expected = await output(engine, speculating(request, is_enabled=False))
+        assert await output(engine, request) == expected
+        assert engine.statistics.snapshot().num_drafted > 0
+        assert engine.health().status == "ok", reason
+    finally:
+        await engine.stop()
+
+
+async def test_padded_embeddings_of_the_draft_are_never_proposed(models, tmp_path):
+    model = architectures.build("llama", 4096 + 64)
+    await check_draft(models, architectures.save(model, tmp_path / "draft"), "padding")
+
+
+async def test_a_draft_without_embeddings_for_some_ids_is_left_off_for_that_sequence(
+    models, tmp_path
+):
+    model = architectures.build("llama", 4096 - 512)
+    await check_draft(models, architectures.save(model, tmp_path / "draft"), "vocabulary")
+
+
+async def test_a_short_context_draft_is_left_off_where_its_context_ends(models, variant):
+    draft = variant("draft")
+    file = draft / "config.json"
+    config = json.loads(file.read_text())
+    config["max_position_embeddings"] = 48
+    file.write_text(json.dumps(config))
+    await check_draft(models, draft, "context", max_tokens=80)
+
+
+async def test_a_model_without_safetensors_is_refused_over_the_wire_too(models, variant):
+    folder = variant("target")
+    (folder / "model.safetensors").unlink()
+    for wiring in (InlineWiring(), ProcessWiring()):
+        with pytest.raises(ModelRefused, match="safetensors"):
+            await Engine.start(EngineConfig(folder), wiring)
