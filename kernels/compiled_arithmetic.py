@@ -12,11 +12,14 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numpy import float32 as f32
+from numpy import int32 as i32
+from numpy import uint32 as u32
+from numpy import uint64 as u64
 
 from outrider.kernels import arithmetic, philox
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
 
 ROUNDER, ROUNDER_BITS = f32(arithmetic.ROUNDER), arithmetic.ROUNDER_BITS
 LOG2_E = f32(arithmetic.LOG2_E)
@@ -31,11 +34,17 @@ LANE_STEP, UNIFORM_STEP = f32(arithmetic.LANE_STEP), f32(arithmetic.UNIFORM_STEP
 ZERO, HALF, MINUS_HALF, ONE = f32(0), f32(0.5), f32(-0.5), f32(1)
 M0, M1 = (u64(multiplier) for multiplier in philox.MULTIPLIERS)
 W0, W1 = (u32(weyl) for weyl in philox.WEYL)
+ROUNDS = philox.ROUNDS
 
 
 def compiled(function: Function) -> Function:
     """Compile on first use. The cache is kept by whole entry points only, in `cpu.py`."""
     return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
+
+
+def woven(function: Function) -> Function:
+    """Compile as a part of each caller: for large functions with one caller, to compile once."""
+    return cast(Function, numba.njit(nogil=True, error_model="numpy", inline="always")(function))
 
 
 def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
@@ -111,19 +120,34 @@ def uniform(bits: u32) -> Any:
 
 
 @compiled
-def philox4x32(c0: u32, c1: u32, c2: u32, c3: u32, key: u64) -> Any:
+def philox_words(c0: Any, c1: Any, c2: Any, c3: Any, position: Any, domain: u32, key: u64) -> None:
+    """Philox4x32-10 in place, one counter per index; c0 holds the counters' first words.
+
+    `domain` is purpose | choice << 8. Rounds outside, counters inside, four arrays: other ways
+    round LLVM does not vectorise, five times slower.
+    """
+    for g in range(len(c0)):
+        c1[g], c2[g], c3[g] = u32(position), domain, u32(0)
     k0, k1 = u32(key & u64(0xFFFFFFFF)), u32(key >> u64(32))
-    for _ in range(10):
-        left, right = u64(c0) * M0, u64(c2) * M1
-        c0, c1 = u32(u32(right >> u64(32)) ^ c1 ^ k0), u32(right)
-        c2, c3 = u32(u32(left >> u64(32)) ^ c3 ^ k1), u32(left)
+    for _ in range(ROUNDS):
+        for g in range(len(c0)):
+            left, right = u64(c0[g]) * M0, u64(c2[g]) * M1
+            c0[g] = u32(u32(right >> u64(32)) ^ c1[g] ^ k0)
+            c1[g] = u32(right)
+            c2[g] = u32(u32(left >> u64(32)) ^ c3[g] ^ k1)
+            c3[g] = u32(left)
         k0, k1 = u32(k0 + W0), u32(k1 + W1)
-    return c0, c1, c2, c3
 
 
 @compiled
-def noise_bits(token: int, position: int, domain: u32, key: u64) -> Any:
-    """The 32 random bits of one id; `domain` is purpose | choice << 8."""
-    c0, c1, c2, c3 = philox4x32(u32(token >> 2), u32(position), domain, u32(0), key)
-    lane = token & 3
-    return c0 if lane == 0 else c1 if lane == 1 else c2 if lane == 2 else c3
+def noise_bits(ids: Any, position: Any, domain: u32, key: u64) -> Any:
+    """The 32 random bits of each id."""
+    c0, c1 = np.empty(len(ids), u32), np.empty(len(ids), u32)
+    c2, c3 = np.empty(len(ids), u32), np.empty(len(ids), u32)
+    for i in range(len(ids)):
+        c0[i] = u32(ids[i] >> 2)
+    philox_words(c0, c1, c2, c3, position, domain, key)
+    for i in range(len(ids)):
+        lane = ids[i] & 3
+        c0[i] = c0[i] if lane == 0 else c1[i] if lane == 1 else c2[i] if lane == 2 else c3[i]
+    return c0

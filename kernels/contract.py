@@ -7,8 +7,8 @@ Owns the words (`Rule`, `DraftKind`, `Fault`), the arrays that cross the boundar
 B items, R rows of logits, N drafted tokens, V ids, M entries of a sparse row, K = max(num_drafted).
 Item b owns num_drafted[b] + 1 consecutive rows; its row j draws the token at position[b] + j.
 
-**Arithmetic.** Part of the contract, so that every backend gives the same bits from the same logits.
-All of it is IEEE float32, round to nearest, no contraction; `fma` only where written.
+**Arithmetic.** Part of the contract: every backend gives the same bits from the same logits. All
+of it is IEEE float32, round to nearest, no contraction; `fma` only where written.
 
 1.  Scale: `z = logit * (1 / temperature) + 0`. The sum turns -0 into +0; greedy scales by 1.
     A NaN or +inf among them, or nothing above -inf, is the item's fault; -inf is a masked id.
@@ -55,7 +55,7 @@ U64: TypeAlias = NDArray[np.uint64]
 
 TILE = 4096
 MAX_CHOICE = 2**24 - 1  # shares a counter word with the purpose
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
+MIN_TEMPERATURE, MAX_TEMPERATURE = 2.0**-20, 2.0**20
 
 
 class ContractError(ValueError):
@@ -87,7 +87,10 @@ class Fault(IntEnum):
     NOT_A_NUMBER = 2  # NaN, or +inf, also by dividing by the temperature
 
 
-def _fits(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
+def expect_array(
+    name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
+) -> None:
+    """Raise ContractError unless the array has this dtype and shape and is contiguous."""
     if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
         raise ContractError(
             f"Got {name} of shape {array.shape} and dtype {array.dtype}, "
@@ -95,7 +98,8 @@ def _fits(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[
         )
 
 
-def _within(name: str, values: NDArray[Any], low: float, high: float) -> None:
+def expect_within(name: str, values: NDArray[Any], low: float, high: float) -> None:
+    """Raise ContractError unless low ≤ every value ≤ high."""
     for value in values.tolist():
         if not low <= value <= high:
             raise ContractError(f"Got {name}={value}, expected {low:g} ≤ {name} ≤ {high:g}")
@@ -115,20 +119,20 @@ class Sampling:
 
     def __post_init__(self) -> None:
         shape = (self.rule.shape[0] if self.rule.ndim else 0,)
-        _fits("rule", self.rule, np.uint8, shape)
-        _fits("temperature", self.temperature, np.float32, shape)
-        _fits("top_k", self.top_k, np.int32, shape)
-        _fits("top_p", self.top_p, np.float32, shape)
-        _fits("min_p", self.min_p, np.float32, shape)
-        _fits("seed", self.seed, np.uint64, shape)
-        _fits("choice", self.choice, np.uint32, shape)
-        _within("rule", self.rule, Rule.GREEDY, Rule.REJECTION)
+        expect_array("rule", self.rule, np.uint8, shape)
+        expect_array("temperature", self.temperature, np.float32, shape)
+        expect_array("top_k", self.top_k, np.int32, shape)
+        expect_array("top_p", self.top_p, np.float32, shape)
+        expect_array("min_p", self.min_p, np.float32, shape)
+        expect_array("seed", self.seed, np.uint64, shape)
+        expect_array("choice", self.choice, np.uint32, shape)
+        expect_within("rule", self.rule, Rule.GREEDY, Rule.REJECTION)
         sampled = self.temperature[self.rule != Rule.GREEDY]
-        _within("temperature", sampled, MIN_TEMPERATURE, MAX_TEMPERATURE)
-        _within("top_k", self.top_k, 0, 2**31 - 1)
-        _within("top_p", self.top_p, float(np.finfo(np.float32).tiny), 1)
-        _within("min_p", self.min_p, 0, 1)
-        _within("choice", self.choice, 0, MAX_CHOICE)
+        expect_within("temperature", sampled, MIN_TEMPERATURE, MAX_TEMPERATURE)
+        expect_within("top_k", self.top_k, 0, 2**31 - 1)
+        expect_within("top_p", self.top_p, float(np.finfo(np.float32).tiny), 1)
+        expect_within("min_p", self.min_p, 0, 1)
+        expect_within("choice", self.choice, 0, MAX_CHOICE)
 
     @classmethod
     def of(
@@ -178,18 +182,18 @@ class Proposals:
 
     def __post_init__(self) -> None:
         batch, drafted = self.num_drafted.size, self.num_drafted.tolist()
-        _fits("num_drafted", self.num_drafted, np.int32, (batch,))
-        _fits("position", self.position, np.int32, (batch,))
-        _within("num_drafted", self.num_drafted, 0, 2**20)
-        _within("position", self.position, 0, 2**31 - 1)
+        expect_array("num_drafted", self.num_drafted, np.int32, (batch,))
+        expect_array("position", self.position, np.int32, (batch,))
+        expect_within("num_drafted", self.num_drafted, 0, 2**20)
+        expect_within("position", self.position, 0, 2**31 - 1)
         if self.tokens.shape != (sum(drafted),):
             raise ContractError(
                 f"Got tokens of shape {self.tokens.shape}, "
                 f"expected ({sum(drafted)},) = sum(num_drafted)"
             )
         count = self.tokens.shape[0]
-        _fits("tokens", self.tokens, np.int32, (count,))
-        _fits("kind", self.kind, np.uint8, (count,))
+        expect_array("tokens", self.tokens, np.int32, (count,))
+        expect_array("kind", self.kind, np.uint8, (count,))
         self._check_rows(count)
 
     def _check_rows(self, count: int) -> None:
@@ -200,13 +204,13 @@ class Proposals:
             raise ContractError("Got one of support_ids and support_probs, expected both or none")
         if self.support_ids is not None and self.support_probs is not None:
             width = self.support_ids.shape[-1] if self.support_ids.ndim == 2 else 0
-            _fits("support_ids", self.support_ids, np.int32, (count, width))
-            _fits("support_probs", self.support_probs, np.float32, (count, width))
+            expect_array("support_ids", self.support_ids, np.int32, (count, width))
+            expect_array("support_probs", self.support_probs, np.float32, (count, width))
         elif DraftKind.SPARSE in kinds:
             raise ContractError("Got a SPARSE draft row and no support_ids")
         if self.dense_probs is not None:
             width = self.dense_probs.shape[-1] if self.dense_probs.ndim == 2 else 0
-            _fits("dense_probs", self.dense_probs, np.float32, (count, width))
+            expect_array("dense_probs", self.dense_probs, np.float32, (count, width))
         elif DraftKind.DENSE in kinds:
             raise ContractError("Got a DENSE draft row and no dense_probs")
 
@@ -229,7 +233,8 @@ class Verdicts:
 
     num_accepted: I32  # [B]
     token: I32  # [B] recovered (after a rejection) or bonus (all accepted); always there
-    logprobs: F32  # [B, K + 1] of each emitted token under the raw logits; zeros beyond
+    logprobs: F32  # [B, K + 1] natural, of each emitted token under the raw logits; zeros beyond,
+    #                NaN where raw_logits are faulty
     accept_prob: F32  # [N] chance of acceptance before the noise: min(1, target / draft) in
     #                   rejection, target_probs[x] in coupled, 1 or 0 in greedy
     overlap: F32  # [N] sum(min(target_probs, draft_probs)); as accept_prob outside rejection
@@ -281,47 +286,3 @@ class Backend(Protocol):
         Shapes: logits [R, V], sampling of R sequences, position [R]. Raises: ContractError.
         """
         ...
-
-
-def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
-    """Raise ContractError unless logits are float32 of this shape with contiguous rows."""
-    if logits.dtype != np.float32 or logits.shape != shape or 0 in shape:
-        raise ContractError(
-            f"Got {name} of shape {logits.shape} and dtype {logits.dtype}, "
-            f"expected {shape} and float32, nothing empty"
-        )
-    if logits.strides[1] != 4 or logits.strides[0] % 4 or logits.strides[0] < 4 * shape[1]:
-        raise ContractError(
-            f"Got {name} with strides {logits.strides}, expected rows of 4-byte steps"
-        )
-
-
-def check_verify(
-    logits: F32, proposals: Proposals, sampling: Sampling, raw_logits: F32 | None
-) -> None:
-    """Raise ContractError unless the arguments of `Backend.verify` fit each other."""
-    batch, width = proposals.num_drafted.size, logits.shape[-1]
-    if sampling.rule.size != batch:
-        raise ContractError(f"Got sampling of {sampling.rule.size}, expected {batch} sequences")
-    rows = proposals.tokens.size + batch
-    check_logits("logits", logits, (rows, width))
-    if raw_logits is not None:
-        check_logits("raw_logits", raw_logits, (rows, width))
-    dense = proposals.dense_probs
-    if dense is not None and dense.shape[1] != width:
-        raise ContractError(f"Got dense_probs of width {dense.shape[1]}, expected {width}")
-
-
-def check_draw(
-    logits: F32, sampling: Sampling, position: I32, vocab_size: int, top_m: int
-) -> None:
-    """Raise ContractError unless the arguments of `Backend.draw` fit each other."""
-    check_logits("logits", logits, (sampling.rule.size, logits.shape[-1]))
-    _fits("position", position, np.int32, (sampling.rule.size,))
-    _within("position", position, 0, 2**31 - 1)
-    if not 1 <= vocab_size <= logits.shape[1]:
-        raise ContractError(
-            f"Got vocab_size={vocab_size}, expected 1 ≤ vocab_size ≤ {logits.shape[1]}"
-        )
-    if not 1 <= top_m <= TILE:
-        raise ContractError(f"Got top_m={top_m}, expected 1 ≤ top_m ≤ {TILE}")

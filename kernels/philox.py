@@ -27,9 +27,7 @@ class Purpose(IntEnum):
     DRAFT = 3  # the draft's race in rejection mode
 
 
-def philox4x32(
-    counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: ArrayLike
-) -> U32:
+def philox4x32(counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: ArrayLike) -> U32:
     """Four 32-bit words for each counter.
 
     Shapes: each counter word [...], key [...] of 64 bits, low word first; returns [..., 4].
@@ -52,4 +50,5 @@ def philox4x32(
 def noise_bits(ids: I32, *, seed: int, choice: int, position: int, purpose: Purpose) -> U32:
     """The 32 random bits of each token id. Shapes: ids [n], returns [n]."""
     words = philox4x32((ids >> 2, position, purpose | choice << 8, 0), seed)
-    return words[np.arange(len(ids)), ids & 3]
+    own: U32 = words[np.arange(len(ids)), ids & 3]
+    return own

@@ -1,0 +1,56 @@
+"""Whether the arguments of a backend fit each other. Every backend asks before it computes."""
+
+import numpy as np
+
+from outrider.kernels.contract import (
+    F32,
+    I32,
+    TILE,
+    ContractError,
+    Proposals,
+    Sampling,
+    expect_array,
+    expect_within,
+)
+
+
+def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
+    """Raise ContractError unless logits are float32 of this shape with contiguous rows."""
+    if logits.dtype != np.float32 or logits.shape != shape or 0 in shape:
+        raise ContractError(
+            f"Got {name} of shape {logits.shape} and dtype {logits.dtype}, "
+            f"expected {shape} and float32, nothing empty"
+        )
+    if logits.strides[1] != 4 or logits.strides[0] % 4 or logits.strides[0] < 4 * shape[1]:
+        raise ContractError(
+            f"Got {name} with strides {logits.strides}, expected rows of 4-byte steps"
+        )
+
+
+def check_verify(
+    logits: F32, proposals: Proposals, sampling: Sampling, raw_logits: F32 | None
+) -> None:
+    """Raise ContractError unless the arguments of `Backend.verify` fit each other."""
+    batch, width = proposals.num_drafted.size, logits.shape[-1]
+    if sampling.rule.size != batch:
+        raise ContractError(f"Got sampling of {sampling.rule.size}, expected {batch} sequences")
+    rows = proposals.tokens.size + batch
+    check_logits("logits", logits, (rows, width))
+    if raw_logits is not None:
+        check_logits("raw_logits", raw_logits, (rows, width))
+    dense = proposals.dense_probs
+    if dense is not None and dense.shape[1] != width:
+        raise ContractError(f"Got dense_probs of width {dense.shape[1]}, expected {width}")
+
+
+def check_draw(logits: F32, sampling: Sampling, position: I32, vocab_size: int, top_m: int) -> None:
+    """Raise ContractError unless the arguments of `Backend.draw` fit each other."""
+    check_logits("logits", logits, (sampling.rule.size, logits.shape[-1]))
+    expect_array("position", position, np.int32, (sampling.rule.size,))
+    expect_within("position", position, 0, 2**31 - 1)
+    if not 1 <= vocab_size <= logits.shape[1]:
+        raise ContractError(
+            f"Got vocab_size={vocab_size}, expected 1 ≤ vocab_size ≤ {logits.shape[1]}"
+        )
+    if not 1 <= top_m <= TILE:
+        raise ContractError(f"Got top_m={top_m}, expected 1 ≤ top_m ≤ {TILE}")

@@ -1,0 +1,99 @@
+"""The race for a token, compiled: Exp(1) noise against weights. The contract's items 6 and 7."""
+
+from typing import Any
+
+import numpy as np
+from numpy import float32 as f32
+from numpy import int32 as i32
+from numpy import uint32 as u32
+from numpy import uint64 as u64
+
+from outrider.kernels.compiled_arithmetic import (
+    EXP_FLOOR,
+    ONE,
+    ZERO,
+    as_float,
+    as_int,
+    compiled,
+    exp,
+    exponential,
+    philox_words,
+)
+from outrider.kernels.compiled_row import exps
+from outrider.kernels.contract import TILE
+
+
+@compiled
+def exponentials(tile: int, count: int, position: Any, domain: u32, key: u64, out: Any) -> None:
+    """E of the first `count` ids of one tile, and up to three more."""
+    groups = (count + 3) >> 2
+    c0, c1 = np.empty(groups, u32), np.empty(groups, u32)
+    c2, c3 = np.empty(groups, u32), np.empty(groups, u32)
+    for g in range(groups):
+        c0[g] = u32(tile * (TILE // 4) + g)
+    philox_words(c0, c1, c2, c3, position, domain, key)
+    for g in range(groups):
+        out[4 * g] = exponential(c0[g])
+        out[4 * g + 1] = exponential(c1[g])
+        out[4 * g + 2] = exponential(c2[g])
+        out[4 * g + 3] = exponential(c3[g])
+
+
+@compiled
+def winner(weights: Any, exponential: Any, count: int, scores: Any) -> Any:
+    """The lowest index below `count` of the largest weight / E; -1 if none is positive."""
+    top = i32(0)
+    for i in range(count):
+        scores[i] = weights[i] / exponential[i]
+        top = max(top, as_int(scores[i]))
+    if top == 0:
+        return -1
+    best, i = as_float(top), 0
+    while scores[i] != best:
+        i += 1
+    return i
+
+
+@compiled
+def uncover(z: Any, peak: f32, inverse: f32, draft: Any, weights: Any, left: Any) -> Any:
+    """Move covered ids from `weights` (tile's scale, now 0) to `left` (their residual)."""
+    covered = i32(0)
+    for i in range(len(z)):
+        is_covered = draft[i] > ZERO
+        rest = exp(z[i] - peak) * inverse - draft[i]
+        left[i] = rest if is_covered and rest > ZERO else ZERO
+        weights[i] = ZERO if is_covered else weights[i]
+        covered += i32(1) if is_covered else i32(0)
+    return covered > 0
+
+
+@compiled
+def race(
+    z: Any, peaks: Any, peak: f32, mass: f32, draft: Any, position: Any, domain: u32, key: u64
+) -> Any:
+    """The token that wins, -1 if no id has a positive weight.
+
+    Weights are the target row, or max(0, target - draft) where `draft` [V] is not empty.
+    """
+    inverse = ONE / mass
+    noise, weights, left = np.empty(TILE, f32), np.empty(TILE, f32), np.empty(TILE, f32)
+    scores = np.empty(TILE, f32)
+    best, token = ZERO, -1
+    for t in range(len(peaks)):
+        if not peaks[t] - peak > EXP_FLOOR:  # no id of this tile has a weight at the row's scale
+            continue
+        start, piece = t * TILE, z[t * TILE : (t + 1) * TILE]
+        exponentials(t, len(piece), position, domain, key, noise)
+        exps(piece, peaks[t], weights)
+        covered = -1
+        if len(draft) and uncover(piece, peak, inverse, draft[start : start + TILE], weights, left):
+            covered = winner(left, noise, len(piece), scores)
+        free = winner(weights, noise, len(piece), scores)
+        for i, weight in (
+            (covered, left[covered] if covered >= 0 else ZERO),
+            (free, exp(piece[free] - peak) * inverse if free >= 0 else ZERO),
+        ):
+            score = weight / noise[i] if i >= 0 else ZERO
+            if score > best or (score == best and score > ZERO and start + i < token):
+                best, token = score, start + i
+    return token

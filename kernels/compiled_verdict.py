@@ -1,0 +1,245 @@
+"""Whole batches, compiled: the verdict of each proposal. The contract's items 8 and 9."""
+
+from typing import Any
+
+import numpy as np
+from numpy import float32 as f32
+from numpy import int32 as i32
+from numpy import uint32 as u32
+
+from outrider.kernels.compiled_arithmetic import (
+    ONE,
+    ZERO,
+    compiled,
+    exp,
+    log,
+    noise_bits,
+    uniform,
+    woven,
+)
+from outrider.kernels.compiled_filter import keep
+from outrider.kernels.compiled_race import race
+from outrider.kernels.compiled_row import (
+    first_largest,
+    measure,
+    padded_sum,
+    scale,
+    tile_sum,
+    zero,
+)
+from outrider.kernels.contract import TILE, DraftKind, Rule
+from outrider.kernels.philox import Purpose
+
+GREEDY, COUPLED, REJECTION = (int(rule) for rule in Rule)
+MISSING, ONE_HOT, SPARSE, DENSE = (int(kind) for kind in DraftKind)
+NAN = f32(np.nan)
+TOKEN, ACCEPT, FINAL, _ = (u32(purpose) for purpose in Purpose)
+
+
+@compiled
+def num_tiles(width: int) -> int:
+    return (width + TILE - 1) // TILE
+
+
+@compiled
+def prepare(row: Any, b: Any, sampling: Any, z: Any, peaks: Any) -> Any:
+    """(fault, M, Z) of row under the sampling of b; leaves scaled, filtered logits in z."""
+    rule, temperature, top_k, top_p, min_p, _, _ = sampling
+    inverse = ONE if rule[b] == GREEDY else ONE / temperature[b]
+    fault = scale(row, inverse, z)
+    if fault:
+        return fault, ZERO, ONE
+    if rule[b] != GREEDY:
+        keep(z, top_k[b], top_p[b], min_p[b], peaks)
+    peak, mass = measure(z, peaks)
+    return 0, peak, mass
+
+
+@compiled
+def is_plain(b: Any, sampling: Any) -> Any:
+    """Whether the row is sampled from the plain softmax, so that its Z serves the log-prob."""
+    rule, temperature, top_k, top_p, min_p, _, _ = sampling
+    unfiltered = top_k[b] == 0 and top_p[b] >= ONE and min_p[b] <= ZERO
+    return rule[b] == GREEDY or (temperature[b] == ONE and unfiltered)
+
+
+@compiled
+def raw_logprob(row: Any, token: int, z: Any, peaks: Any) -> Any:
+    """Log-softmax of one token of the unmodified row."""
+    if scale(row, ONE, z):
+        return NAN
+    peak, mass = measure(z, peaks)
+    return (z[token] - peak) - log(mass)
+
+
+@compiled
+def sparse_prob(ids: Any, probs: Any, token: int, width: int) -> Any:
+    """(draft probability of token, entries); zero unless the whole row holds up."""
+    found, last, count = ZERO, -1, 0
+    while count < len(ids) and ids[count] != -1:
+        if ids[count] <= last or ids[count] >= width or not probs[count] >= ZERO:
+            return ZERO, 0
+        last = ids[count]
+        found = probs[count] if last == token else found
+        count += 1
+    return found, count
+
+
+@compiled
+def dense_prob(probs: Any, token: int) -> Any:
+    """Draft probability of token; zero unless the whole row holds up."""
+    bad = i32(0)
+    for i in range(len(probs)):
+        bad |= i32(0) if probs[i] >= ZERO else i32(1)
+    return ZERO if bad else probs[token]
+
+
+@compiled
+def draft_prob(n: int, token: int, width: int, rows: Any) -> Any:
+    """(probability of drafted token n under its own row, entries of the row); zero: missing."""
+    kind, ids, probs, dense = rows
+    if token < 0 or token >= width:
+        return ZERO, 0
+    if kind[n] == SPARSE:
+        return sparse_prob(ids[n], probs[n], token, width)
+    if kind[n] == DENSE:
+        return dense_prob(dense[n], token), width
+    return (ONE if kind[n] == ONE_HOT else ZERO), 1
+
+
+@compiled
+def spread(n: int, token: int, count: int, rows: Any, out: Any) -> None:
+    """Draft row n as probabilities [V]."""
+    kind, ids, probs, dense = rows
+    if kind[n] == DENSE:
+        for i in range(len(out)):
+            out[i] = dense[n, i]
+        return
+    zero(out)
+    if kind[n] == SPARSE:
+        for i in range(count):
+            out[ids[n, i]] = probs[n, i]
+    else:
+        out[token] = ONE
+
+
+@compiled
+def overlap_of(n: int, count: int, token: int, row: Any, rows: Any) -> Any:
+    """sum(min(target_probs, draft_probs)) in the contract's order."""
+    z, peak, inverse = row
+    kind, ids, probs, dense = rows
+    if kind[n] == ONE_HOT:
+        return exp(z[token] - peak) * inverse
+    if kind[n] == SPARSE:
+        smaller = np.empty(count, f32)
+        for i in range(count):
+            smaller[i] = min(exp(z[ids[n, i]] - peak) * inverse, probs[n, i])
+        return padded_sum(smaller, count)
+    tiles = num_tiles(len(z))
+    sums, tile = np.empty(tiles, f32), np.empty(TILE, f32)
+    for t in range(tiles):
+        piece, draft = z[t * TILE : (t + 1) * TILE], dense[n, t * TILE : (t + 1) * TILE]
+        for i in range(len(piece)):
+            tile[i] = min(exp(piece[i] - peak) * inverse, draft[i])
+        sums[t] = tile_sum(tile, len(piece))
+    return padded_sum(sums, tiles)
+
+
+@woven
+def judge_equal(
+    b: Any, n: int, due: Any, row: Any, sampling: Any, position: Any, tokens: Any, out: Any
+) -> Any:
+    """(accepted, token) of one greedy or coupled row: the target's own draw decides."""
+    z, peaks, peak, mass, _ = row
+    accept_prob, overlap = out
+    if sampling[0][b] == GREEDY:
+        token = first_largest(z, peaks, peak)
+    else:
+        domain = u32(TOKEN | u32(sampling[6][b] << u32(8)))
+        token = race(z, peaks, peak, mass, z[:0], position, domain, sampling[5][b])
+    if not due:
+        return False, token
+    drafted = tokens[n]
+    if sampling[0][b] == GREEDY:
+        accept_prob[n] = ONE if drafted == token else ZERO
+    elif 0 <= drafted < len(z):
+        accept_prob[n] = exp(z[drafted] - peak) * (ONE / mass)
+    overlap[n] = accept_prob[n]
+    return drafted == token, token
+
+
+@woven
+def judge_rejection(
+    b: Any,
+    n: int,
+    due: Any,
+    row: Any,
+    sampling: Any,
+    position: Any,
+    tokens: Any,
+    rows: Any,
+    out: Any,
+) -> Any:
+    """(accepted, token) of one row in rejection mode."""
+    z, peaks, peak, mass, draft = row
+    accept_prob, overlap = out
+    key, choice = sampling[5][b], u32(sampling[6][b] << u32(8))
+    final = u32(FINAL | choice)
+    if due:
+        drafted = tokens[n]
+        own, count = draft_prob(n, drafted, len(z), rows)
+        if own > ZERO:
+            inverse = ONE / mass
+            target = exp(z[drafted] - peak) * inverse
+            accept_prob[n] = min(ONE, target / own)
+            overlap[n] = overlap_of(n, count, drafted, (z, peak, inverse), rows)
+            bits = noise_bits(tokens[n : n + 1], position, u32(ACCEPT | choice), key)
+            if uniform(bits[0]) * own < target:
+                return True, drafted
+            spread(n, drafted, count, rows, draft)
+            token = race(z, peaks, peak, mass, draft, position, final, key)
+            if token >= 0:
+                return False, token
+    return False, race(z, peaks, peak, mass, z[:0], position, final, key)
+
+
+@woven
+def verify(logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out: Any) -> None:
+    """Every item's verdict. Items and rows one after another, rows only as far as they count."""
+    num_drafted, position, tokens = proposals
+    num_accepted, final, logprobs, accept_prob, overlap, error = out
+    flat, stride, width = logits
+    raw_flat, raw_stride, is_same = raw
+    z, draft = np.empty(width, f32), np.empty(width, f32)
+    peaks = np.empty(num_tiles(width), f32)
+    first = 0
+    for b in range(len(num_drafted)):
+        for j in range(num_drafted[b] + 1):
+            n, r, due = first + j, first + b + j, j < num_drafted[b]
+            fault, peak, mass = prepare(
+                flat[r * stride : r * stride + width], b, sampling, z, peaks
+            )
+            if fault:
+                error[b], num_accepted[b], final[b] = fault, 0, 0
+                zero(logprobs[b])
+                zero(accept_prob[first : first + j])
+                zero(overlap[first : first + j])
+                break
+            row, at = (z, peaks, peak, mass, draft), position[b] + j
+            chances = (accept_prob, overlap)
+            if sampling[0][b] == REJECTION:
+                accepted, token = judge_rejection(
+                    b, n, due, row, sampling, at, tokens, rows, chances
+                )
+            else:
+                accepted, token = judge_equal(b, n, due, row, sampling, at, tokens, chances)
+            if is_same and is_plain(b, sampling):
+                logprobs[b, j] = (z[token] - peak) - log(mass)
+            else:
+                source = raw_flat[r * raw_stride : r * raw_stride + width]
+                logprobs[b, j] = raw_logprob(source, token, z, peaks)
+            final[b] = token
+            if not accepted:
+                break
+            num_accepted[b] += 1
+        first += num_drafted[b]

@@ -1,0 +1,178 @@
+"""The CPU backend: the contract at full speed on one core, compiled by Numba.
+
+Owns the launch (checks, flat views, outputs) and the compiled entry points with their disk cache.
+Thread-safe; the interpreter lock is released while it works.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numpy.lib.stride_tricks import as_strided
+
+from outrider.kernels import compiled_draw, compiled_verdict
+from outrider.kernels.checks import check_draw, check_verify
+from outrider.kernels.contract import (
+    F32,
+    I32,
+    Draws,
+    Proposals,
+    Sampling,
+    Verdicts,
+)
+
+# What the machine code is made from. Numba's cache looks at one file only, so the key names all.
+SOURCES = (
+    "arithmetic.py",
+    "compiled_arithmetic.py",
+    "compiled_draw.py",
+    "compiled_filter.py",
+    "compiled_race.py",
+    "compiled_row.py",
+    "compiled_verdict.py",
+    "contract.py",
+    "cpu.py",
+    "philox.py",
+)
+NO_IDS, NO_PROBS = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32)
+
+
+def _inputs(*specs: tuple[Any, int]) -> tuple[Any, ...]:
+    """Types of contiguous arrays that are only read: frozen and writable arrays both fit."""
+    return tuple(types.Array(dtype, rank, "C", readonly=True) for dtype, rank in specs)
+
+
+def _outputs(*specs: tuple[Any, int]) -> tuple[Any, ...]:
+    return tuple(types.Array(dtype, rank, "C") for dtype, rank in specs)
+
+
+B8, I4, U4, U8, F4 = types.uint8, types.int32, types.uint32, types.uint64, types.float32
+SAMPLING = _inputs((B8, 1), (F4, 1), (I4, 1), (F4, 1), (F4, 1), (U8, 1), (U4, 1))
+VERIFY = types.void(
+    types.Tuple((*_inputs((F4, 1)), types.int64, types.int64)),  # flat logits, stride, V
+    types.Tuple((*_inputs((F4, 1)), types.int64, types.boolean)),  # raw: flat, stride, the same
+    types.Tuple(_inputs((I4, 1), (I4, 1), (I4, 1))),  # num_drafted, position, tokens
+    types.Tuple(_inputs((B8, 1), (I4, 2), (F4, 2), (F4, 2))),  # kind, support ids, probs, dense
+    types.Tuple(SAMPLING),
+    types.Tuple(_outputs((I4, 1), (I4, 1), (F4, 2), (F4, 1), (F4, 1), (B8, 1))),
+)
+DRAW = types.void(
+    types.Tuple((*_inputs((F4, 1)), types.int64, types.int64)),  # flat logits, stride, vocab_size
+    *_inputs((I4, 1)),  # position
+    types.Tuple(SAMPLING),
+    types.Tuple(_outputs((I4, 1), (F4, 1), (I4, 2), (F4, 2), (B8, 1))),
+)
+
+
+def cached(signature: Any, function: Callable[..., None]) -> Any:
+    """Machine code of function, kept on disk: beside the source, else in the user's cache folder,
+    else not at all."""
+    options = {"nogil": True, "error_model": "numpy"}
+    try:
+        return numba.njit(signature, cache=True, **options)(function)
+    except RuntimeError as error:  # Numba: nowhere to write
+        if "cannot cache" not in str(error):
+            raise
+        return numba.njit(signature, **options)(function)
+
+
+@cache
+def entry_points() -> tuple[Any, Any]:
+    """The machine code of (verify, draw): from the disk cache, else compiled now."""
+    folder = Path(__file__).parent
+    digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).digest()
+
+    def verify(logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out: Any) -> None:
+        digest  # noqa: B018  a closure's values are part of the cache's key
+        compiled_verdict.verify(logits, raw, proposals, rows, sampling, out)
+
+    def draw(logits: Any, position: Any, sampling: Any, out: Any) -> None:
+        digest  # noqa: B018
+        compiled_draw.draw(logits, position, sampling, out)
+
+    return cached(VERIFY, verify), cached(DRAW, draw)
+
+
+def _flat(logits: F32) -> F32:
+    """The memory of rows of any stride as one contiguous array."""
+    if logits.flags.c_contiguous:
+        return logits.reshape(-1)
+    rows, width = logits.shape
+    length = (rows - 1) * (logits.strides[0] // 4) + width
+    return as_strided(logits, (length,), (4,), writeable=False)
+
+
+def _fields(arrays: Sampling | Verdicts | Draws) -> tuple[Any, ...]:
+    """The arrays in the order they are declared in."""
+    return tuple(getattr(arrays, name) for name in arrays.__slots__)
+
+
+class CpuBackend:
+    """`contract.Backend` on the CPU. Construction compiles, or loads what was compiled before."""
+
+    def __init__(self) -> None:
+        self._verify, self._draw = entry_points()
+
+    def verify(
+        self,
+        logits: F32,
+        proposals: Proposals,
+        sampling: Sampling,
+        *,
+        raw_logits: F32 | None = None,
+    ) -> Verdicts:
+        """See `contract.Backend.verify`."""
+        check_verify(logits, proposals, sampling, raw_logits)
+        batch, count = proposals.num_drafted.size, proposals.tokens.size
+        ids, probs = proposals.support_ids, proposals.support_probs
+        raw = logits if raw_logits is None else raw_logits
+        verdicts = Verdicts(
+            num_accepted=np.zeros(batch, np.int32),
+            token=np.zeros(batch, np.int32),
+            logprobs=np.zeros(
+                (batch, max(proposals.num_drafted.tolist(), default=0) + 1), np.float32
+            ),
+            accept_prob=np.zeros(count, np.float32),
+            overlap=np.zeros(count, np.float32),
+            error=np.zeros(batch, np.uint8),
+        )
+        self._verify(
+            (_flat(logits), logits.strides[0] // 4, logits.shape[1]),
+            (_flat(raw), raw.strides[0] // 4, raw is logits),
+            (proposals.num_drafted, proposals.position, proposals.tokens),
+            (
+                proposals.kind,
+                NO_IDS if ids is None else ids,
+                NO_PROBS if probs is None else probs,
+                NO_PROBS if proposals.dense_probs is None else proposals.dense_probs,
+            ),
+            _fields(sampling),
+            _fields(verdicts),
+        )
+        return verdicts
+
+    def draw(
+        self, logits: F32, sampling: Sampling, position: I32, *, vocab_size: int, top_m: int = 64
+    ) -> Draws:
+        """See `contract.Backend.draw`."""
+        check_draw(logits, sampling, position, vocab_size, top_m)
+        rows = logits.shape[0]
+        draws = Draws(
+            token=np.zeros(rows, np.int32),
+            prob=np.zeros(rows, np.float32),
+            support_ids=np.full((rows, top_m), -1, np.int32),
+            support_probs=np.zeros((rows, top_m), np.float32),
+            error=np.zeros(rows, np.uint8),
+        )
+        self._draw(
+            (_flat(logits), logits.strides[0] // 4, vocab_size),
+            position,
+            _fields(sampling),
+            _fields(draws),
+        )
+        return draws

@@ -1,0 +1,235 @@
+"""The oracle: the contract as a definition, in NumPy. Slow; every other backend equals it.
+
+Owns nothing that runs in a server. Reads top down: verify, one item, its noise.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.arithmetic import exp, exponential, tile_sum, tree_sum, uniform
+from outrider.kernels.checks import check_draw, check_verify
+from outrider.kernels.contract import (
+    F32,
+    I32,
+    DraftKind,
+    Draws,
+    Proposals,
+    Rule,
+    Sampling,
+    Verdicts,
+)
+from outrider.kernels.decision import Probs, accepts, judge_equal, judge_rejection
+from outrider.kernels.philox import Purpose, noise_bits
+from outrider.kernels.reference_row import FaultyRow, Row, tiles_of
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The random numbers of one item, by row, purpose and token id."""
+
+    seed: int
+    choice: int
+    position: int  # of row 0
+
+    def bits(self, row: int, purpose: Purpose, ids: I32) -> NDArray[np.uint32]:
+        return noise_bits(
+            ids,
+            seed=self.seed,
+            choice=self.choice,
+            position=self.position + row,
+            purpose=purpose,
+        )
+
+    def exponentials(self, row: int, purpose: Purpose, ids: I32) -> F32:
+        return exponential(self.bits(row, purpose, ids))
+
+
+class Item:
+    """One proposal, its rows and its noise; the `Chance` of its decisions."""
+
+    def __init__(
+        self, logits: F32, raw: F32, b: int, proposals: Proposals, sampling: Sampling
+    ) -> None:
+        first = int(proposals.num_drafted[:b].sum())
+        count = int(proposals.num_drafted[b])
+        self.logits = logits[first + b : first + b + count + 1]
+        self.raw = raw[first + b : first + b + count + 1]
+        self.drafted = range(first, first + count)
+        self.tokens = proposals.tokens[first : first + count].tolist()
+        self.rule = Rule(sampling.rule[b])
+        self.proposals, self.sampling, self.b = proposals, sampling, b
+        self.noise = Noise(
+            int(sampling.seed[b]), int(sampling.choice[b]), int(proposals.position[b])
+        )
+        self.rows: dict[int, Row] = {}
+
+    def row(self, j: int) -> Row:
+        """Row j under the item's sampling. Raises: FaultyRow."""
+        if j not in self.rows:
+            s, b = self.sampling, self.b
+            self.rows[j] = (
+                Row.of(self.logits[j])
+                if self.rule is Rule.GREEDY
+                else Row.of(
+                    self.logits[j], s.temperature[b], int(s.top_k[b]), s.top_p[b], s.min_p[b]
+                )
+            )
+        return self.rows[j]
+
+    def draft_row(self, j: int) -> F32 | None:
+        """Draft probabilities [V] of drafted token j; None where there are none that hold up."""
+        n, token, width = self.drafted[j], self.tokens[j], self.logits.shape[1]
+        probs = np.zeros(width, np.float32)
+        kind = DraftKind(self.proposals.kind[n])
+        if not 0 <= token < width or kind is DraftKind.MISSING:
+            return None
+        if kind is DraftKind.ONE_HOT:
+            probs[token] = 1
+        elif kind is DraftKind.DENSE:
+            assert self.proposals.dense_probs is not None
+            probs[:] = self.proposals.dense_probs[n]
+        else:
+            ids, values = support(self.proposals, n)
+            if (np.diff(ids) <= 0).any() or not ((0 <= ids) & (ids < width)).all():
+                return None
+            probs[ids] = values
+        return probs if (probs >= 0).all() and probs[token] > 0 else None
+
+    def own_draw(self, j: int) -> int:
+        """The target's own token of row j: argmax, or the race."""
+        row = self.row(j)
+        if self.rule is Rule.GREEDY:
+            return int(row.z.argmax())
+        return self.race(j, row.probs(), np.zeros(len(row.z), np.bool_), Purpose.TOKEN)
+
+    def race(self, j: int, weights: Probs, covered: NDArray[np.bool_], purpose: Purpose) -> int:
+        ids = np.arange(len(weights), dtype=np.int32)
+        return self.row(j).race(weights, covered, self.noise.exponentials(j, purpose, ids))
+
+    def accept(self, row: int, token: int, draft_prob: F32, target_prob: F32) -> bool:
+        bits = self.noise.bits(row, Purpose.ACCEPT, np.array([token], np.int32))
+        return accepts(uniform(bits)[0], draft_prob, target_prob)
+
+    def final(self, row: int, weights: Probs, covered: NDArray[np.bool_]) -> int:
+        return self.race(row, weights, covered, Purpose.FINAL)
+
+    def judge(self) -> tuple[int, int]:
+        """(num_accepted, token). Raises: FaultyRow."""
+        if self.rule is Rule.REJECTION:
+            return judge_rejection(self.tokens, lambda j: self.row(j).probs(), self.draft_row, self)
+        return judge_equal(self.tokens, self.own_draw)
+
+    def chances(self, j: int) -> tuple[np.float32, np.float32]:
+        """(accept_prob, overlap) of drafted token j."""
+        token, row, zero = self.tokens[j], self.row(j), np.float32(0)
+        if self.rule is Rule.GREEDY:
+            certain = np.float32(token == row.z.argmax())
+            return certain, certain
+        target = row.probs()
+        if self.rule is Rule.COUPLED:
+            alone = target[token] if 0 <= token < len(target) else zero
+            return alone, alone
+        draft = self.draft_row(j)
+        if draft is None:
+            return zero, zero
+        smaller = np.minimum(target, draft)
+        overlap = tree_sum(np.array([tile_sum(tile) for tile in tiles_of(smaller)]))
+        if self.proposals.kind[self.drafted[j]] == DraftKind.SPARSE:
+            overlap = tree_sum(smaller[support(self.proposals, self.drafted[j])[0]])
+        return min(np.float32(1), target[token] / draft[token]), overlap
+
+
+def support(proposals: Proposals, n: int) -> tuple[I32, F32]:
+    """The entries of sparse draft row n: ids and probabilities."""
+    assert proposals.support_ids is not None
+    assert proposals.support_probs is not None
+    ids = proposals.support_ids[n]
+    ends = np.flatnonzero(ids == -1)
+    length = int(ends[0]) if len(ends) else len(ids)
+    return ids[:length], proposals.support_probs[n, :length]
+
+
+def raw_logprob(logits: F32, token: int) -> np.float32:
+    """Log-softmax of one token under unmodified logits; NaN if they are faulty."""
+    try:
+        return Row.of(logits).logprob(token)
+    except FaultyRow:
+        return np.float32(np.nan)
+
+
+class ReferenceBackend:
+    """`contract.Backend` as it is defined."""
+
+    def verify(
+        self,
+        logits: F32,
+        proposals: Proposals,
+        sampling: Sampling,
+        *,
+        raw_logits: F32 | None = None,
+    ) -> Verdicts:
+        """See `contract.Backend.verify`."""
+        check_verify(logits, proposals, sampling, raw_logits)
+        batch, count = proposals.num_drafted.size, proposals.tokens.size
+        verdicts = Verdicts(
+            num_accepted=np.zeros(batch, np.int32),
+            token=np.zeros(batch, np.int32),
+            logprobs=np.zeros((batch, proposals.num_drafted.max(initial=0) + 1), np.float32),
+            accept_prob=np.zeros(count, np.float32),
+            overlap=np.zeros(count, np.float32),
+            error=np.zeros(batch, np.uint8),
+        )
+        for b in range(batch):
+            raw = logits if raw_logits is None else raw_logits
+            item = Item(logits, raw, b, proposals, sampling)
+            try:
+                accepted, token = item.judge()
+            except FaultyRow as faulty:
+                verdicts.error[b] = faulty.fault
+                continue
+            verdicts.num_accepted[b], verdicts.token[b] = accepted, token
+            for j, emitted in enumerate([*item.tokens[:accepted], token]):
+                verdicts.logprobs[b, j] = raw_logprob(item.raw[j], emitted)
+            for j in range(min(accepted + 1, len(item.tokens))):
+                n = item.drafted[j]
+                verdicts.accept_prob[n], verdicts.overlap[n] = item.chances(j)
+        return verdicts
+
+    def draw(
+        self, logits: F32, sampling: Sampling, position: I32, *, vocab_size: int, top_m: int = 64
+    ) -> Draws:
+        """See `contract.Backend.draw`."""
+        check_draw(logits, sampling, position, vocab_size, top_m)
+        rows = len(logits)
+        draws = Draws(
+            token=np.zeros(rows, np.int32),
+            prob=np.zeros(rows, np.float32),
+            support_ids=np.full((rows, top_m), -1, np.int32),
+            support_probs=np.zeros((rows, top_m), np.float32),
+            error=np.zeros(rows, np.uint8),
+        )
+        for r in range(rows):
+            chain = Proposals.one_hot([[]], [position[r]])
+            alone = Sampling(*(getattr(sampling, name)[r : r + 1] for name in Sampling.__slots__))
+            cut = logits[r : r + 1, :vocab_size]
+            try:
+                self._draw(Item(cut, cut, 0, chain, alone), draws, r, top_m)
+            except FaultyRow as faulty:
+                draws.error[r] = faulty.fault
+        return draws
+
+    def _draw(self, item: Item, draws: Draws, r: int, top_m: int) -> None:
+        row = item.row(0)
+        if item.rule is not Rule.REJECTION:
+            draws.token[r] = token = item.own_draw(0)
+            draws.prob[r] = row.probs()[token]
+            return
+        by_rank = np.argsort(-row.z, kind="stable")[:top_m]
+        ids = np.sort(by_rank[row.z[by_rank] > -np.inf]).astype(np.int32)
+        weights = exp(row.z[ids] - row.peak)
+        probs = weights * (np.float32(1) / tree_sum(weights))
+        winner = (probs / item.noise.exponentials(0, Purpose.DRAFT, ids)).argmax()
+        draws.token[r], draws.prob[r] = ids[winner], probs[winner]
+        draws.support_ids[r, : len(ids)], draws.support_probs[r, : len(ids)] = ids, probs

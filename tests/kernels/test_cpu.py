@@ -1,0 +1,259 @@
+"""The CPU backend gives the oracle's bits, alone and in any batch."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from kernels.cases import Case, random_case, random_logits, random_sampling, same_bits
+from numba import types
+from numba.core import caching
+
+from outrider.kernels.contract import (
+    TILE,
+    DraftKind,
+    Fault,
+    Proposals,
+    Rule,
+    Sampling,
+    Verdicts,
+)
+from outrider.kernels.cpu import CpuBackend, cached
+from outrider.kernels.reference import ReferenceBackend
+
+ORACLE = ReferenceBackend()
+
+
+@pytest.fixture(scope="module")
+def cpu() -> CpuBackend:
+    return CpuBackend()
+
+
+def alone(case: Case, b: int) -> Case:
+    """Item b of a batch as a batch of its own."""
+    p, s = case.proposals, case.sampling
+    first, count = int(p.num_drafted[:b].sum()), int(p.num_drafted[b])
+    own = slice(first, first + count)
+    assert p.support_ids is not None
+    assert p.support_probs is not None
+    assert p.dense_probs is not None
+    return Case(
+        case.logits[first + b : first + b + count + 1],
+        Proposals(
+            p.num_drafted[b : b + 1],
+            p.position[b : b + 1],
+            p.tokens[own],
+            p.kind[own],
+            p.support_ids[own],
+            p.support_probs[own],
+            p.dense_probs[own],
+        ),
+        Sampling(*(getattr(s, name)[b : b + 1] for name in Sampling.__slots__)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "cases"), [(1, 5), (5, 150), (1003, 60), (TILE, 12), (TILE + 1, 12), (32_000, 2)]
+)
+def test_verdict_equals_the_oracle(cpu: CpuBackend, width: int, cases: int) -> None:
+    for seed in range(cases):
+        case = random_case(seed, width)
+        got = cpu.verify(case.logits, case.proposals, case.sampling)
+        expected = ORACLE.verify(case.logits, case.proposals, case.sampling)
+        assert not same_bits(got, expected), (seed, width)
+
+
+def test_verdict_equals_the_oracle_on_a_full_vocabulary(cpu: CpuBackend) -> None:
+    case = random_case(8, 152_064, batch=3, max_drafted=2)
+    got = cpu.verify(case.logits, case.proposals, case.sampling)
+    assert not same_bits(got, ORACLE.verify(case.logits, case.proposals, case.sampling))
+
+
+def test_random_cases_reach_every_outcome() -> None:
+    """What the comparison above is worth: each rule accepts, recovers and adds a bonus in it."""
+    seen = set()
+    for seed in range(60):
+        case = random_case(seed, 1003)
+        verdicts = ORACLE.verify(case.logits, case.proposals, case.sampling)
+        for b, rule in enumerate(case.sampling.rule.tolist()):
+            accepted, drafted = verdicts.num_accepted[b], case.proposals.num_drafted[b]
+            seen |= {(rule, "accepted")} if accepted else set()
+            seen.add((rule, "bonus" if accepted == drafted else "recovered"))
+            first = int(case.proposals.num_drafted[:b].sum())
+            if rule == Rule.REJECTION and accepted < drafted:
+                seen.add(DraftKind(case.proposals.kind[first + accepted]))
+    outcomes = {(rule, what) for rule in range(3) for what in ("accepted", "recovered", "bonus")}
+    assert seen == outcomes | set(DraftKind)
+
+
+@pytest.mark.parametrize("width", [7, TILE + 5])
+def test_draws_equal_the_oracle(cpu: CpuBackend, width: int) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(25):
+        logits, sampling = random_logits(rng, 4, width), random_sampling(rng, 4, width)
+        position = rng.integers(0, 100, 4).astype(np.int32)
+        options = {"vocab_size": int(rng.integers(1, width + 1)), "top_m": int(rng.integers(1, 9))}
+        got = cpu.draw(logits, sampling, position, **options)
+        assert not same_bits(got, ORACLE.draw(logits, sampling, position, **options))
+        assert (got.token < options["vocab_size"]).all()
+
+
+def test_an_item_is_judged_the_same_alone_and_in_any_batch(cpu: CpuBackend) -> None:
+    for seed in range(40):
+        case = random_case(seed, 300)
+        batch = cpu.verify(case.logits, case.proposals, case.sampling)
+        first = 0
+        for b, count in enumerate(case.proposals.num_drafted.tolist()):
+            own = alone(case, b)
+            single = cpu.verify(own.logits, own.proposals, own.sampling)
+            expected = Verdicts(
+                batch.num_accepted[b : b + 1],
+                batch.token[b : b + 1],
+                batch.logprobs[b : b + 1, : count + 1],
+                batch.accept_prob[first : first + count],
+                batch.overlap[first : first + count],
+                batch.error[b : b + 1],
+            )
+            assert not same_bits(single, expected), (seed, b)
+            first += count
+
+
+def test_coupled_tokens_do_not_depend_on_the_draft(cpu: CpuBackend) -> None:
+    """The law: the emitted text is a prefix of what the target draws alone."""
+    rng = np.random.default_rng(5)
+    for rule in (Rule.GREEDY, Rule.COUPLED):
+        logits, sampling = random_logits(rng, 5, 50), Sampling.of(rule=rule, seed=9, batch=5)
+        plain = cpu.verify(logits, Proposals.one_hot([[]] * 5, range(5)), sampling).token.tolist()
+        one = Sampling.of(rule=rule, seed=9)
+        for right in range(5):
+            chain = plain[:right] + [(token + 1) % 50 for token in plain[right:4]]
+            verdicts = cpu.verify(logits, Proposals.one_hot([chain], [0]), one)
+            assert verdicts.num_accepted[0] == right
+            assert [*chain[:right], verdicts.token[0]] == plain[: right + 1]
+
+
+def test_the_coupled_draft_races_with_the_targets_noise(cpu: CpuBackend) -> None:
+    """A draft with the target's logits is always accepted."""
+    rng = np.random.default_rng(6)
+    logits, position = random_logits(rng, 4, 500), np.arange(20, 24, dtype=np.int32)
+    sampling = Sampling.of(rule=Rule.COUPLED, seed=-1, choice=2, top_p=0.9, batch=4)
+    drawn = cpu.draw(logits, sampling, position, vocab_size=500)
+    proposals = Proposals.one_hot([[], [], [], []], position.tolist())
+    assert (cpu.verify(logits, proposals, sampling).token == drawn.token).all()
+
+
+@pytest.mark.parametrize(
+    ("poison", "fault"),
+    [
+        (np.nan, Fault.NOT_A_NUMBER),
+        (-np.nan, Fault.NOT_A_NUMBER),
+        (np.inf, Fault.NOT_A_NUMBER),
+        (-np.inf, Fault.NO_FINITE_LOGIT),
+    ],
+)
+@pytest.mark.parametrize("rule", Rule)
+def test_a_faulty_row_is_its_own_items_fault(
+    cpu: CpuBackend, rule: Rule, poison: float, fault: Fault
+) -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(4, 9)).astype(np.float32)
+    best = logits.argmax(1).tolist()
+    proposals = Proposals.one_hot([[best[0]], [best[2]]], [0, 0])
+    sampling = Sampling.of(rule=rule, temperature=0.01, batch=2)  # accepts the best
+    good = cpu.verify(logits, proposals, sampling)
+    assert good.num_accepted.tolist() == [1, 1]
+    logits[1, 4 if fault is Fault.NOT_A_NUMBER else slice(None)] = poison
+    for backend in (cpu, ORACLE):
+        bad = backend.verify(logits, proposals, sampling)
+        assert bad.error.tolist() == [fault, Fault.NONE]
+        assert (bad.num_accepted[0], bad.token[0], bad.accept_prob[0]) == (0, 0, 0)
+        assert not bad.logprobs[0].any()
+        assert bad.token[1] == good.token[1]
+        assert (bad.logprobs[1] == good.logprobs[1]).all()
+    sideways = cpu.draw(
+        logits, Sampling.of(rule=rule, batch=4), np.zeros(4, np.int32), vocab_size=9
+    )
+    assert sideways.error.tolist() == [0, fault, 0, 0]
+
+
+def test_a_row_that_is_never_reached_cannot_fault(cpu: CpuBackend) -> None:
+    logits = np.zeros((2, 9), np.float32)
+    logits[1] = np.nan
+    for backend in (cpu, ORACLE):
+        verdicts = backend.verify(
+            logits, Proposals.one_hot([[5]], [0]), Sampling.of(rule=Rule.GREEDY)
+        )
+        assert (verdicts.error[0], verdicts.token[0]) == (Fault.NONE, 0)
+
+
+def test_frozen_inputs_and_raw_logits(cpu: CpuBackend) -> None:
+    """Arrays from the wire cannot be written to; log-probs come from the raw rows."""
+    case = random_case(11, 200)
+    raw = np.ascontiguousarray(case.logits + np.float32(0))
+    raw[np.isneginf(raw)] = -3
+    for arrays in (case.proposals, case.sampling):
+        for field in dataclasses.fields(arrays):
+            getattr(arrays, field.name).flags.writeable = False
+    raw.flags.writeable = False
+    got = cpu.verify(case.logits, case.proposals, case.sampling, raw_logits=raw)
+    expected = ORACLE.verify(case.logits, case.proposals, case.sampling, raw_logits=raw)
+    assert not same_bits(got, expected)
+    plain = cpu.verify(case.logits, case.proposals, case.sampling)
+    assert same_bits(got, plain) == ["logprobs"]
+    log_softmax = raw - np.log(np.exp(raw.astype(np.float64)).sum(1, keepdims=True))
+    first = got.token[0] if got.num_accepted[0] == 0 else case.proposals.tokens[0]
+    assert got.logprobs[0, 0] == pytest.approx(log_softmax[0, first], abs=1e-5)
+
+
+def test_draft_rows_that_do_not_hold_up_are_missing(cpu: CpuBackend) -> None:
+    """The chain ends before the token and its position is drawn from the full target row."""
+    rng = np.random.default_rng(2)
+    logits = random_logits(rng, 2, 20)
+    sampling = Sampling.of(rule=Rule.REJECTION, seed=4)
+    position, one = np.zeros(1, np.int32), np.ones(1, np.int32)
+    kind = np.array([DraftKind.SPARSE], np.uint8)
+    tokens = np.array([3], np.int32)
+
+    def judge(ids: list[int], probs: list[float], kind: np.ndarray = kind) -> Verdicts:
+        row = (np.array([ids], np.int32), np.array([probs], np.float32))
+        proposals = Proposals(one, position, tokens, kind, *row)
+        got = cpu.verify(logits, proposals, sampling)
+        assert not same_bits(got, ORACLE.verify(logits, proposals, sampling))
+        return got
+
+    missing = judge([3, -1], [1, 0], np.array([DraftKind.MISSING], np.uint8))
+    assert (missing.num_accepted[0], missing.accept_prob[0]) == (0, 0)
+    for ids, probs in (
+        ([3, 3], [0.5, 0.5]),
+        ([4, 3], [0.5, 0.5]),
+        ([3, 20], [0.5, 0.5]),
+        ([-2, 3], [0.5, 0.5]),
+        ([3, 4], [0.5, np.nan]),
+        ([3, 4], [0.5, -0.1]),
+        ([3, 4], [0.0, 1.0]),
+        ([4, 5], [0.5, 0.5]),
+    ):
+        assert not same_bits(judge(ids, probs), missing), (ids, probs)
+    assert judge([3, 4], [0.5, 0.5]).accept_prob[0] > 0
+    dense = np.full((1, 20), 0.05, np.float32)
+    kind = np.array([DraftKind.DENSE], np.uint8)
+    for poison, accept_prob in ((0.0, 1), (-0.1, 0), (np.nan, 0)):
+        dense[0, 7] = poison
+        proposals = Proposals(one, position, tokens, kind, dense_probs=dense)
+        got = cpu.verify(logits, proposals, sampling)
+        assert not same_bits(got, ORACLE.verify(logits, proposals, sampling))
+        assert bool(got.accept_prob[0] > 0) is bool(accept_prob)
+
+
+def test_without_a_place_for_the_cache_it_compiles_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    double = cached(types.void(types.float32[::1]), _double)
+    array = np.ones(2, np.float32)
+    double(array)
+    assert array.tolist() == [2, 2]
+
+
+def _double(array: np.ndarray) -> None:
+    for i in range(len(array)):
+        array[i] *= np.float32(2)
