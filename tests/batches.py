@@ -1,9 +1,17 @@
 """Ragged batches of requests, and what an engine makes of one."""
 
+import asyncio
 import random
 
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation
+
+SAMPLINGS = [
+    {"temperature": 0.0},
+    {"temperature": 0.7, "top_k": 40, "min_p": 0.02},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_p": 0.9},
+]
 
 
 def requests(size, sampling, vocab, seed=0):
@@ -36,3 +44,22 @@ async def output(engine, request):
     assert len(ids) == request.sampling.max_tokens
     assert sum(len(chunk.logprobs) for chunk in chunks) == len(ids)
     return ids, "".join(chunk.text for chunk in chunks), [p for c in chunks for p in c.logprobs]
+
+
+async def alone(engine, batch):
+    """The oracle: each request by itself, without the draft."""
+    return [await output(engine, speculating(each, is_enabled=False)) for each in batch]
+
+
+async def check(engine, sizes, ks):
+    vocab = engine.info.vocab_size
+    for number, sampling in enumerate(SAMPLINGS):
+        batch = requests(max(sizes), sampling, vocab, number)
+        expected = await alone(engine, batch)
+        for size in sizes:
+            for k in ks:
+                asked = [speculating(each, k=k) for each in batch[:size]]
+                got = await asyncio.gather(*(output(engine, each) for each in asked))
+                assert got == expected[:size], (sampling, size, k)
+    assert engine.info.numerics == "exact"
+    assert engine.health().status == "ok"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import torch
 import transformers as hf
-from batches import output, requests, speculating
+from batches import alone, check, output, requests, speculating
 
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, VerificationMode
@@ -13,31 +13,6 @@ from outrider.actors.sampling import SamplingParams, VerificationMode
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
 KINDS = ["good", "random", "adversarial"]
 PAIRS = [("demo", "own"), *((a, k) for a in ARCHITECTURES for k in KINDS)]
-SAMPLINGS = [
-    {"temperature": 0.0},
-    {"temperature": 0.7, "top_k": 40, "min_p": 0.02},
-    {"temperature": 1.0},
-    {"temperature": 1.0, "top_p": 0.9},
-]
-
-
-async def alone(engine, batch):
-    """The oracle: each request by itself, without the draft."""
-    return [await output(engine, speculating(each, is_enabled=False)) for each in batch]
-
-
-async def check(engine, sizes, ks):
-    vocab = engine.info.vocab_size
-    for number, sampling in enumerate(SAMPLINGS):
-        batch = requests(max(sizes), sampling, vocab, number)
-        expected = await alone(engine, batch)
-        for size in sizes:
-            for k in ks:
-                asked = [speculating(each, k=k) for each in batch[:size]]
-                got = await asyncio.gather(*(output(engine, each) for each in asked))
-                assert got == expected[:size], (sampling, size, k)
-    assert engine.info.numerics == "exact"
-    assert engine.health().status == "ok"
 
 
 @pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)

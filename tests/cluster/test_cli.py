@@ -1,0 +1,111 @@
+"""The commands: what they print, where, and how they end."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from outrider.cluster.cli import app
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide, and without settings of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("OUTRIDER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "400")
+
+
+def outrider(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "outrider.cluster.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_check_passes_on_the_demo() -> None:
+    result = runner.invoke(app, ["check"])
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("✓") == 4
+    assert "LlamaForCausalLM" in result.stderr
+
+
+def test_check_names_everything_that_is_missing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["--target", "/nowhere", "--draft", str(tmp_path)]
+        keys = [f"http.port={port}", "cluster.worker_gpus=64"]
+        result = runner.invoke(
+            app, ["check", *arguments, *(part for key in keys for part in ("--set", key))]
+        )
+    assert result.exit_code == 2
+    assert result.stderr.count("✗") == 4
+    for words in ("target=/nowhere", "config.json", f":{port}", "128 GPU"):
+        assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "--k", "17"], "Got engine.k='17' from --k, expected 0 ≤ k ≤ 16"),
+        (["check", "--set", "engine.kk=1"], "did you mean engine.k?"),
+        (["check", "--config", "/nowhere.yaml"], "Cannot read the configuration /nowhere.yaml"),
+        (["serve", "--target", "/nowhere"], "Got target=/nowhere, expected a model directory"),
+        (["serve", "--numerics", "bitwise"], "expected 'auto', 'exact' or 'fast'"),
+        (["serve", "--port", "0"], "1 ≤ port ≤ 65535"),
+        (["generate", "x", "--temperature", "-1"], "Got temperature=-1.0"),
+        (["generate", "x", "--top-p", "0"], "Got top_p=0.0, expected 0 < top_p ≤ 1"),
+        (["generate", "x", "--seed", str(2**63)], "expected a 64-bit signed integer"),
+        (["generate", "x", "--target", "/nowhere"], "Got target=/nowhere"),
+    ],
+    ids=str,
+)
+def test_a_bad_wish_is_one_line(arguments: list[str], words: str) -> None:
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
+def test_serve_on_a_taken_port_ends_before_ray_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = runner.invoke(app, ["serve", "--port", str(port)])
+    assert result.exit_code == 2
+    assert f"Cannot listen on 127.0.0.1:{port}" in result.stderr
+    assert "Ray" not in result.stderr
+
+
+def test_an_unknown_flag() -> None:
+    assert runner.invoke(app, ["serve", "--kk", "3"]).exit_code == 2
+
+
+def test_a_model_that_the_engine_refuses_is_one_line(tmp_path: Path) -> None:
+    """What preflight cannot see: an architecture nobody knows."""
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    config = {"architectures": ["NoSuchModel"], "model_type": "no_such_model"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    result = outrider("generate", "x", "--target", str(tmp_path))
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "error: " in result.stderr
+
+
+def test_generate_writes_the_text_and_nothing_else_to_stdout() -> None:
+    flags = ["--seed", "5", "--max-tokens", "24", "--stats"]
+    first = outrider("generate", "def add(a, b):", *flags)
+    assert first.returncode == 0, first.stderr
+    for part in ("acceptance", "tokens per round", "schedule", "propose", "verify", "commit"):
+        assert part in first.stderr
+        assert part not in first.stdout
+    plain = outrider("generate", "def add(a, b):", *flags, "--no-speculation")
+    assert plain.stdout == first.stdout  # the draft never changes the answer
+    assert "0 of 0 drafted" in plain.stderr

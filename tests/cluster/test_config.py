@@ -1,0 +1,112 @@
+"""Sources in their order, and refusals in the operator's own words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.actors.errors import InvalidConfig
+from outrider.cluster.config import Config
+from outrider.cluster.config_sources import Setting, fields, from_assignments, load
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "outrider.yaml"
+    path.write_text(text)
+    return path
+
+
+def flag(value: str) -> Setting:
+    return Setting(value, "--k", is_text=True)
+
+
+def test_no_source_gives_the_defaults() -> None:
+    assert load(None, {"HOME": "/root"}, {}) == Config()
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = write(tmp_path, "engine: {k: 1, max_batch: 2}\nhttp: {port: 9000}\nmodel:\n")
+    env = {"OUTRIDER_ENGINE_K": "2", "OUTRIDER_HTTP_PORT": "9001"}
+    config = load(file, env, {"engine.k": flag("3")})
+    assert (config.engine.k, config.http.port, config.engine.max_batch) == (3, 9001, 2)
+    assert load(file, env, {}).engine.k == 2
+    assert load(file, {}, {}).engine.k == 1
+    assert load(None, {"OUTRIDER_CONFIG": str(file)}, {}).engine.k == 1
+
+
+def test_set_reaches_every_key(tmp_path: Path) -> None:
+    assignments = ["cluster.worker_gpus=0.5", f"cluster.temp_dir={tmp_path}", "model.draft=none"]
+    config = load(None, {}, from_assignments(assignments))
+    assert (config.cluster.worker_gpus, config.cluster.temp_dir) == (0.5, tmp_path)
+    assert config.model.draft_path is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("engin: {k: 1}", "unknown key engin from .*; did you mean engine"),
+        ("engine: {kk: 1}", "unknown key engine.kk .*; did you mean engine.k"),
+        ("engine: {k: 17}", "Got engine.k=17 from .*outrider.yaml, expected 0 ≤ k ≤ 16"),
+        ("engine: {k: true}", "Got engine.k=True"),
+        ("engine: {k: 1.5}", "Got engine.k=1.5"),
+        ("engine: {numerics: bitwise}", "expected 'auto', 'exact' or 'fast'"),
+        ("http: {port: 65536}", "1 ≤ port ≤ 65535"),
+        ("cluster: {worker_gpus: -1}", "at least 0, or 'auto'"),
+        ("[1, 2]", "expected names with values"),
+        ("engine: 4", "expected names with values"),
+        ("engine: {k: [", "is not YAML"),
+    ],
+)
+def test_a_bad_file(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        load(write(tmp_path, text), {}, {})
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"Cannot read .*nowhere.yaml: No such file"):
+        load(tmp_path / "nowhere.yaml", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"OUTRIDER_ENGINE_KK": "1"}, "OUTRIDER_ENGINE_KK .*did you mean OUTRIDER_ENGINE_K"),
+        ({"OUTRIDER_ENGINE_K": "many"}, "engine.k='many' from OUTRIDER_ENGINE_K, expected 0"),
+    ],
+)
+def test_a_bad_environment(env: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        load(None, env, {})
+
+
+@pytest.mark.parametrize("assignment", ["engine.k", "engine.q=1", "k=1"])
+def test_a_bad_assignment(assignment: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"section\.key=value|did you mean|expected among"):
+        load(None, {}, from_assignments([assignment]))
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "draft", "name"),
+    [
+        ({}, "target", "draft", "demo"),
+        ({"draft": "none"}, "target", None, "demo"),
+        ({"target": "/models/big"}, "big", None, "big"),
+        ({"target": "/models/big", "draft": "/models/small"}, "big", "small", "big"),
+        ({"target": "/models/big", "name": "mine"}, "big", None, "mine"),
+    ],
+)
+def test_models_resolve(model: dict[str, Any], target: str, draft: str | None, name: str) -> None:
+    resolved = Config.model_validate({"model": model}).model
+    assert resolved.target_path.name == target
+    assert (resolved.draft_path and resolved.draft_path.name) == draft
+    assert resolved.served_name == name
+
+
+def test_the_demo_pair_is_there() -> None:
+    for path in (Config().model.target_path, Config().model.draft_path):
+        assert path is not None
+        assert (path / "config.json").is_file()
+
+
+def test_every_key_says_what_it_accepts() -> None:
+    assert all(field.description for field in fields().values())

@@ -1,0 +1,208 @@
+"""`outrider serve` for real: one Ray cluster on loopback with the demo pair, for this whole file.
+
+The last test ends it; the order of the file is part of the test.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+START_S = 240.0  # on a loaded machine with cold compiler caches
+STOP_S = 20.0
+PROMPT = "def add(a, b):"
+SAMPLED: dict[str, Any] = {"model": "demo", "prompt": PROMPT, "max_tokens": 24, "seed": 5}
+
+
+@dataclass
+class Server:
+    """The running command and where it answers."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    log: Path
+
+    def descendants(self) -> set[int]:
+        """Every process below the command."""
+        parents: dict[int, int] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # ended while we looked
+            parents[int(stat.parent.name)] = int(fields[1])
+        found, size = {self.process.pid}, 0
+        while size != len(found):
+            size = len(found)
+            found |= {pid for pid, parent in parents.items() if parent in found}
+        return found - {self.process.pid}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("serve")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("OUTRIDER_")}
+    environment["HOME"] = str(folder)  # nothing may be written there
+    log = folder / "log"
+    command = [sys.executable, "-m", "outrider.cluster.cli", "serve", "--port", str(port)]
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, text=True, env=environment)
+    try:
+        deadline = time.monotonic() + START_S
+        while "curl" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield Server(process, f"http://127.0.0.1:{port}", log)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_progress_was_shown(server: Server) -> None:
+    log = server.log.read_text()
+    for words in ("starting Ray", "loading the target", "target ready", "draft ready"):
+        assert words in log
+
+
+def test_the_text_is_that_of_the_command_line(server: Server, client: openai.OpenAI) -> None:
+    flags = ["--seed", "5", "--max-tokens", "24"]
+    command = [sys.executable, "-m", "outrider.cluster.cli", "generate", PROMPT, *flags]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    whole = client.completions.create(**SAMPLED)
+    assert whole.choices[0].text + "\n" == alone.stdout
+    plain = client.completions.create(**SAMPLED, extra_body={"speculation": {"enabled": False}})
+    assert plain.choices[0].text == whole.choices[0].text
+    assert plain.model_extra is not None
+    assert plain.model_extra["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
+
+
+def test_a_stream_says_what_the_whole_says(client: openai.OpenAI) -> None:
+    whole = client.completions.create(**SAMPLED)
+    stream = client.completions.create(
+        **SAMPLED, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert "".join(c.choices[0].text for c in chunks[:-1]) == whole.choices[0].text
+    assert chunks[-1].usage == whole.usage
+    assert whole.model_extra is not None
+    block = whole.model_extra["metrics"]["speculative_decoding"]
+    assert len(chunks) - 1 == block["num_rounds"] < 24
+    assert whole.system_fingerprint == chunks[0].system_fingerprint
+
+
+def test_a_chat_and_a_batch(client: openai.OpenAI) -> None:
+    turns: list[openai.types.chat.ChatCompletionMessageParam] = [
+        {"role": "user", "content": "What does len return?"}
+    ]
+    options: dict[str, Any] = {"model": "demo", "messages": turns, "seed": 1, "max_tokens": 16}
+    whole = client.chat.completions.create(**options)
+    stream = client.chat.completions.create(**options, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert text == whole.choices[0].message.content
+    prompts = [PROMPT, "import os"]
+    both = client.completions.create(**SAMPLED | {"prompt": prompts})
+    for choice, prompt in zip(both.choices, prompts, strict=True):
+        alone = client.completions.create(**SAMPLED | {"prompt": prompt})
+        assert alone.choices[0].text == choice.text
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": "word " * 2000}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [4096]}, "prompt"),
+        ({"max_tokens": 100_000}, "max_tokens"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"extra_body": {"speculation": {"k": 99}}}, "speculation.k"),
+        ({"extra_body": {"grammar": "x"}}, "grammar"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused(client: openai.OpenAI, change: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(**SAMPLED | change)
+    assert refused.value.param == param
+
+
+def test_paths_methods_models_and_bodies(server: Server) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        for reply, status in [
+            (http.get("/v1/nowhere"), 404),
+            (http.get("/v1/completions"), 405),
+            (http.post("/v1/completions", content=b"{"), 400),
+            (http.post("/v1/completions", json=SAMPLED | {"model": "gpt"}), 404),
+        ]:
+            assert reply.status_code == status
+            assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
+        assert http.get("/ready").status_code == 200
+        roles = {worker["role"] for worker in http.get("/health").json()["workers"]}
+        assert roles == {"draft", "target"}
+
+
+def test_leaving_a_stream_frees_its_place(server: Server) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        body = SAMPLED | {"max_tokens": 900, "stream": True, "stop": None}
+        with http.stream("POST", "/v1/completions", json=body) as reply:
+            first = next(reply.iter_lines())
+            assert json.loads(first.removeprefix("data: "))["seed"] == 5
+        deadline = time.monotonic() + 5
+        while http.get("/health").json()["num_running"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_signal_ends_it_without_a_trace(server: Server) -> None:
+    below = server.descendants()
+    assert len(below) > 4  # Ray, the proxy, the replica, two workers
+    folders = {Path(path).parent for pid in below for path in unix_sockets(pid)}
+    started = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(STOP_S) == 0, server.log.read_text()
+    while any(is_running(pid) for pid in below):
+        assert time.monotonic() - started < STOP_S, server.log.read_text()
+        time.sleep(0.1)
+    assert not [folder for folder in folders if "outrider" in str(folder) and folder.exists()]
+    assert "Traceback" not in server.log.read_text()
+    assert os.listdir(server.log.parent) == ["log"]  # the home folder was left alone
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there; one that waits to be reaped is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def unix_sockets(pid: int) -> list[str]:
+    """The paths of a process's Unix sockets."""
+    try:
+        inodes = {os.readlink(fd)[8:-1] for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    except OSError:
+        return []
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return [line[7] for line in lines if len(line) > 7 and line[6] in inodes]

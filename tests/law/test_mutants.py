@@ -1,0 +1,104 @@
+"""The law's own check can fail: each planted bug in the whole path is caught by it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from batches import check
+
+from outrider.actors.coordinator import Coordinator
+from outrider.actors.errors import OutriderError
+from outrider.actors.runner.runner import Runner
+from outrider.actors.workers.target import TargetWorker
+from outrider.kernels.contract import Proposals
+from outrider.kernels.cpu import CpuBackend
+
+
+def keeps_a_rejected_row(monkeypatch):
+    """KV of the first rejected token stays in the cache."""
+    rollback = Runner.rollback
+
+    def mutant(self, cache, length):
+        rollback(self, cache, min(length + 1, cache.len))
+
+    monkeypatch.setattr(Runner, "rollback", mutant)
+
+
+def accepts_everything(monkeypatch):
+    """The draft has the last word."""
+    verify = CpuBackend.verify
+
+    def mutant(self, logits, proposals, sampling, **kwargs):
+        verdicts = verify(self, logits, proposals, sampling, **kwargs)
+        return dataclasses.replace(verdicts, num_accepted=proposals.num_drafted)
+
+    monkeypatch.setattr(CpuBackend, "verify", mutant)
+
+
+def forgets_where_it_is(monkeypatch):
+    """Noise keyed by the round's place instead of the position."""
+    verify = CpuBackend.verify
+
+    def mutant(self, logits, proposals, sampling, **kwargs):
+        moved = dataclasses.replace(proposals, position=np.zeros_like(proposals.position))
+        return verify(self, logits, moved, sampling, **kwargs)
+
+    monkeypatch.setattr(CpuBackend, "verify", mutant)
+
+
+def seeds_by_slot(monkeypatch):
+    """Each sequence drawn with the seed of its place in the batch."""
+    verify = CpuBackend.verify
+
+    def mutant(self, logits, proposals: Proposals, sampling, **kwargs):
+        slots = dataclasses.replace(sampling, seed=np.arange(sampling.seed.size, dtype=np.uint64))
+        return verify(self, logits, proposals, slots, **kwargs)
+
+    monkeypatch.setattr(CpuBackend, "verify", mutant)
+
+
+def loses_the_last_accepted_token(monkeypatch):
+    """Commits one accepted token fewer than the verdict says."""
+    commit = Coordinator._commit_one
+
+    def mutant(self, live, drafted, verdict):
+        shorter = drafted[: max(verdict.num_accepted - 1, 0)]
+        commit(self, live, shorter, verdict)
+
+    monkeypatch.setattr(Coordinator, "_commit_one", mutant)
+
+
+def judges_the_neighbours_proposal(monkeypatch):
+    """Rows of a batch handed back in another order."""
+    judge = TargetWorker._judge
+
+    def mutant(self, rows, logits):
+        verdicts = judge(self, rows, logits)
+        seqs = [verdict.seq for verdict in verdicts][::-1]
+        changed = [
+            type(v)(seq, v.id, 0, v.token, v.logprobs[-1:], "")
+            for v, seq in zip(verdicts, seqs, strict=True)
+        ]
+        return tuple(changed)
+
+    monkeypatch.setattr(TargetWorker, "_judge", mutant)
+
+
+MUTANTS = [
+    keeps_a_rejected_row,
+    accepts_everything,
+    forgets_where_it_is,
+    seeds_by_slot,
+    loses_the_last_accepted_token,
+    judges_the_neighbours_proposal,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+async def test_the_law_catches(engine_of, monkeypatch, mutant):
+    async with engine_of("llama", "good") as engine:
+        await check(engine, sizes=(4,), ks=(3,))  # it is sound before
+        mutant(monkeypatch)
+        with pytest.raises(Exception, match=r".") as caught:
+            await check(engine, sizes=(4,), ks=(3,))
+        assert not isinstance(caught.value, TypeError | AttributeError)  # a bug of the mutant
