@@ -21,6 +21,8 @@ def _base(vocab_size):
         "num_key_value_heads": 2,
         "max_position_embeddings": 512,
         "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
     }
 
 
@@ -43,7 +45,13 @@ CONFIGS = {
         **base, head_dim=16, sliding_window=8, query_pre_attn_scalar=16, layer_types=LAYERS
     ),
     "gpt2": lambda base: hf.GPT2Config(
-        vocab_size=base["vocab_size"], n_embd=64, n_layer=3, n_head=4, n_positions=512
+        vocab_size=base["vocab_size"],
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        n_positions=512,
+        bos_token_id=1,
+        eos_token_id=2,
     ),
     "phi3": lambda base: hf.Phi3Config(**base, partial_rotary_factor=0.5),
     "mixtral": lambda base: hf.MixtralConfig(**base, num_local_experts=4, num_experts_per_tok=2),
@@ -53,7 +61,6 @@ CONFIGS = {
 def build(name, vocab_size=200, seed=0, scale=1.0):
     """A model whose weights are a function of (name, vocab_size, seed)."""
     config = CONFIGS[name](_base(vocab_size))
-    config.bos_token_id = config.eos_token_id = None
     model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -2,7 +2,7 @@
 
 Registered with transformers' AttentionInterface under NAME; the model hands it queries, keys and
 values, and the step comes along as a keyword. `Pages` answers from the pool: compiled on CPU in
-float32 (batch-invariant by construction), gathered rows and SDPA elsewhere, which is also the oracle.
+float32 (batch-invariant by construction), gathered rows and SDPA elsewhere and as the oracle.
 """
 
 from typing import Any, Protocol
@@ -42,7 +42,7 @@ class AttentionStep(Protocol):
 
 
 class Facts:
-    """A layer's own constants: scale, sliding window (0 is none), softcap (0 is none), sinks [H]."""
+    """A layer's own constants: scale, window (0 is none), softcap (0 is none), sinks [H] or [0]."""
 
     __slots__ = ("scale", "sinks", "softcap", "window")
 
@@ -79,14 +79,29 @@ def pool_attention(
 AttentionInterface.register(NAME, pool_attention)
 
 
+def suits_compiled(pool: KvPool) -> bool:
+    """Whether the compiled attention can read this pool."""
+    stores = pool.keys[0], pool.values[0]
+    return all(s.device.type == "cpu" and s.dtype == torch.float32 for s in stores)
+
+
 class Pages:
     """One step's attention over the pool."""
 
     def __init__(self, pool: KvPool, step: Step, *, is_by_row: bool) -> None:
         self.pool, self.step = pool, step
         self.is_by_row = is_by_row  # SDPA sees one query row and exactly its keys: exact numerics
-        self.is_compiled = pool.keys[0].device.type == "cpu" and pool.keys[0].dtype == torch.float32
+        self.is_compiled = suits_compiled(pool)
+        self._ropes: dict[int, tuple[torch.Tensor, Any, Any]] = {}
         self._spans: dict[int, list[Span]] = {}
+
+    def rope(self, embeddings: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
+        """The step's cosines and sines as arrays [T, rotary width], made once."""
+        cosines, sines = embeddings
+        if id(cosines) not in self._ropes:
+            made = (cosines, cosines[0].contiguous().numpy(), sines[0].contiguous().numpy())
+            self._ropes[id(cosines)] = made
+        return self._ropes[id(cosines)][1:]
 
     def attend(
         self,
@@ -97,26 +112,27 @@ class Pages:
         facts: Facts,
     ) -> torch.Tensor:
         layer: int = module.layer_idx  # type: ignore[assignment]
-        keys, values = (s[layer].flatten(0, 1) for s in (self.pool.keys, self.pool.values))
-        way = self._compiled if self.is_compiled else self._gathered
-        return way(query[0], key[0], value[0].transpose(0, 1), keys, values, facts)[None]
+        value = value[0].transpose(0, 1)
+        if self.is_compiled:
+            return self._compiled(query[0], key[0], value, layer, facts)[None]
+        return self._gathered(query[0], key[0], value, layer, facts)[None]
 
     def _compiled(
         self,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
+        layer: int,
         facts: Facts,
     ) -> torch.Tensor:
-        out = query.new_empty(query.shape[1], query.shape[0], value.shape[-1])
+        keys, values = self.pool.layer(layer)
+        out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
         attend_step(
             query.contiguous().numpy(),
             key.contiguous().numpy(),
             value.contiguous().numpy(),
-            keys.numpy(),
-            values.numpy(),
+            keys,
+            values,
             self.step.tokens,
             self.step.paths,
             self.pool.table,
@@ -134,13 +150,14 @@ class Pages:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
+        layer: int,
         facts: Facts,
     ) -> torch.Tensor:
+        keys, values = (s[layer].flatten(0, 1) for s in (self.pool.keys, self.pool.values))
         write = torch.from_numpy(self.step.tokens[:, WRITE]).to(keys.device)
-        keys[write], values[write] = key.transpose(0, 1), value
-        out = query.new_empty(query.shape[1], query.shape[0], value.shape[-1])
+        num = len(write)  # rows beyond the table are padding
+        keys[write], values[write] = key.transpose(0, 1)[:num], value[:num]
+        out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
         if facts.window not in self._spans:
             self._spans[facts.window] = spans(self.step, self.pool, facts.window, self.is_by_row)
         for span in self._spans[facts.window]:

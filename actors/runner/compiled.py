@@ -6,28 +6,46 @@ whatever else is in the step. Infinities and NaNs keep their meaning.
 """
 
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-compiled = cast(
-    Callable[[F], F],
-    numba.njit(
-        cache=True,
-        nogil=True,
-        error_model="numpy",
-        fastmath={"contract", "reassoc", "nsz", "arcp"},
-    ),
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "fastmath": {"contract", "reassoc", "nsz", "arcp"},
+}
+inlined = cast(Callable[[F], F], numba.njit(**OPTIONS))
+
+# Numba's cache looks at a function's own file only; these hold what such functions are made of.
+KERNEL_FILES = (
+    "compiled.py",
+    "paged_attention.py",
+    "stages.py",
 )
-inlined = cast(
-    Callable[[F], F],
-    numba.njit(error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"}),
-)
+
+
+@cache
+def kernel_stamp() -> str:
+    """Changes with the text of any kernel file."""
+    folder = Path(__file__).parent
+    return sha256(b"".join((folder / name).read_bytes() for name in KERNEL_FILES)).hexdigest()
+
+
+def compiled(function: F) -> F:
+    """An entry point: compiled on first use, kept on disk, running without the GIL."""
+    dispatcher = numba.njit(cache=True, nogil=True, **OPTIONS)(function)
+    dispatcher._cache._cache_file._source_stamp = kernel_stamp()
+    return cast(F, dispatcher)
+
 
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH = np.float32(0.693359375)
@@ -36,7 +54,7 @@ LN2_LOW = np.float32(-2.12194440e-4)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def power_of_two(typing_context: Any, exponent: Any) -> Any:
-    """2.0 ** exponent as float32, for an int32 exponent in -126..127: its bits, shifted into place."""
+    """2.0 ** exponent as float32, for an int32 exponent in -126..127: bits, shifted into place."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         biased = builder.add(args[0], args[0].type(127))
@@ -46,9 +64,23 @@ def power_of_two(typing_context: Any, exponent: Any) -> Any:
     return types.float32(types.int32), codegen
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def widened(typing_context: Any, value: Any) -> Any:
+    """A weight as float32: a float32 as it is, a uint16 as the upper half of one (bfloat16)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if value == types.float32:
+            return args[0]
+        word = ir.IntType(32)
+        bits = builder.shl(builder.zext(args[0], word), word(16))
+        return builder.bitcast(bits, ir.FloatType())
+
+    return types.float32(value), codegen
+
+
 @inlined
-def exp32(x: float) -> float:
-    """exp(x) in float32, relative error below 2e-7, clamped to the normal range; a loop vectorises."""
+def exp32(x: Any) -> Any:
+    """exp(x) in float32, clamped to the normal range; a loop over it vectorises."""
     x = min(max(x, np.float32(-87.0)), np.float32(88.0))
     whole = np.floor(x * LOG2_E + np.float32(0.5))
     rest = x - whole * LN2_HIGH - whole * LN2_LOW
@@ -59,10 +91,10 @@ def exp32(x: float) -> float:
     poly = poly * rest + np.float32(1.6666665459e-1)
     poly = poly * rest + np.float32(5.0000001201e-1)
     value = poly * rest * rest + rest + np.float32(1.0)
-    return value * power_of_two(np.int32(whole))  # type: ignore[no-any-return]
+    return value * power_of_two(np.int32(whole))
 
 
 @inlined
-def tanh32(x: float) -> float:
+def tanh32(x: Any) -> Any:
     """tanh(x) in float32 through exp32; exact limits at both ends."""
     return np.float32(1.0) - np.float32(2.0) / (exp32(np.float32(2.0) * x) + np.float32(1.0))

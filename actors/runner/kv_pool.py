@@ -12,12 +12,14 @@ import torch
 
 from outrider.actors.errors import IllegalTransition, PoolExhausted
 
+Store = tuple[list[torch.Tensor], torch.Tensor | None]
+Rows = npt.NDArray[np.float32]
 Shape = tuple[int, int, int]  # KV heads, key width, value width
 
 
 @dataclass(slots=True, eq=False)
 class Cache:
-    """One sequence's place in the pool: `len` committed rows in `pages`, 0 <= len <= pages * size."""
+    """One sequence's place in the pool: `len` rows in `pages`, 0 <= len <= pages * page size."""
 
     slot: int
     len: int = 0
@@ -40,21 +42,43 @@ class KvPool:
     ) -> None:
         self.page_size = page_size
         self.num_pages = -(-num_tokens // page_size)
-        self.keys = self._allocate([(heads, width) for heads, width, _ in shapes], dtype, device)
-        self.values = self._allocate([(heads, width) for heads, _, width in shapes], dtype, device)
+        size = (self.num_pages, page_size)
+        self.keys, self._key_block = self._allocate(
+            [(*size, heads, width) for heads, width, _ in shapes], dtype, device
+        )
+        self.values, self._value_block = self._allocate(
+            [(*size, heads, width) for heads, _, width in shapes], dtype, device
+        )
+        self._layers: list[tuple[Rows, Rows]] = []
+        self._arrays: tuple[Rows, Rows] | None = None
         self._free = list(range(self.num_pages))[::-1]
         self._free_slots: list[int] = []
         most_pages = min(self.num_pages, -(-context_len // page_size))
         self.table: npt.NDArray[np.int32] = np.zeros((0, most_pages), np.int32)
 
-    def _allocate(
-        self, shapes: list[tuple[int, int]], dtype: torch.dtype, device: str
-    ) -> list[torch.Tensor]:
-        """One tensor a layer; views of one block where all layers agree."""
-        sizes = [(self.num_pages, self.page_size, heads, width) for heads, width in shapes]
+    @staticmethod
+    def _allocate(sizes: list[tuple[int, ...]], dtype: torch.dtype, device: str) -> Store:
+        """One tensor a layer; where all layers agree they are views of one block."""
         if len(set(sizes)) == 1:
-            return list(torch.zeros((len(sizes), *sizes[0]), dtype=dtype, device=device))
-        return [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
+            block = torch.zeros((len(sizes), *sizes[0]), dtype=dtype, device=device)
+            return list(block), block
+        return [torch.zeros(size, dtype=dtype, device=device) for size in sizes], None
+
+    def layer(self, number: int) -> tuple[Rows, Rows]:
+        """One layer's keys and values as [rows, kv_heads, width]; CPU, float32."""
+        while len(self._layers) <= number:
+            at = len(self._layers)
+            keys, values = (stores[at].flatten(0, 1).numpy() for stores in (self.keys, self.values))
+            self._layers.append((keys, values))
+        return self._layers[number]
+
+    def arrays(self) -> tuple[Rows, Rows]:
+        """Keys and values as [L, rows, kv_heads, width]; only where all layers have one shape."""
+        if self._arrays is None:
+            blocks = (self._key_block, self._value_block)
+            keys, values = (block.flatten(1, 2).numpy() for block in blocks if block is not None)
+            self._arrays = keys, values
+        return self._arrays
 
     @property
     def num_free_pages(self) -> int:
@@ -65,7 +89,9 @@ class KvPool:
         if not self._free_slots:
             old = len(self.table)
             new = max(8, old)
-            self.table = np.concatenate([self.table, np.zeros_like(self.table, shape=(new, self.table.shape[1]))])
+            self.table = np.concatenate(
+                [self.table, np.zeros_like(self.table, shape=(new, self.table.shape[1]))]
+            )
             self._free_slots = list(range(old, old + new))[::-1]
         return Cache(self._free_slots.pop())
 
@@ -99,7 +125,9 @@ class KvPool:
         if not cache.is_open:
             raise IllegalTransition("This cache is closed")
         if not 0 <= length <= cache.len:
-            raise IllegalTransition(f"Got a rollback to {length}, expected 0 ≤ length ≤ {cache.len}")
+            raise IllegalTransition(
+                f"Got a rollback to {length}, expected 0 ≤ length ≤ {cache.len}"
+            )
         cache.len = length
         keep = -(-length // self.page_size)
         self._free += cache.pages[keep:][::-1]

@@ -1,8 +1,8 @@
-"""oneDNN-prepacked linears for the CPU, with projections of one input merged into one product.
+"""Prepacked linears for the CPU, with projections of one input merged into one product.
 
 Never fewer rows than `min_rows` reach oneDNN: with 2 or more its rows do not depend on how many
-travel together (probed at start, outrider.actors.runner.numerics). Where oneDNN cannot pack, the
-model keeps its nn.Linear.
+travel together (probed at start, outrider.actors.runner.numerics). Where it cannot pack, the model
+keeps its nn.Linear.
 """
 
 import torch
@@ -17,8 +17,8 @@ MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether oneDNN packs weights of this dtype on this CPU."""
-    if not torch.backends.mkldnn.is_available():
+    """Whether linears of this dtype can be packed on this CPU."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -50,15 +50,25 @@ class PackedLinear(nn.Module):
         return product
 
 
+def merged(parts: list[nn.Linear], min_rows: int) -> PackedLinear:
+    """Several linears of one input as one."""
+    weight = torch.cat([part.weight.detach() for part in parts])
+    if all(part.bias is None for part in parts):
+        return PackedLinear(weight, None, min_rows)
+    filled = [
+        weight.new_zeros(part.out_features) if part.bias is None else part.bias.detach()
+        for part in parts
+    ]
+    return PackedLinear(weight, torch.cat(filled), min_rows)
+
+
 class Merged(nn.Module):
     """Several linears of one input as one product; its parts ask in turn and share the answer."""
 
     def __init__(self, linears: list[nn.Linear], min_rows: int) -> None:
         super().__init__()
         self.widths = [linear.out_features for linear in linears]
-        biases = [linear.bias for linear in linears]
-        bias = None if biases[0] is None else torch.cat(biases)
-        self.linear = PackedLinear(torch.cat([lin.weight for lin in linears]), bias, min_rows)
+        self.linear = merged(linears, min_rows)
         self.source: torch.Tensor | None = None
         self.parts: tuple[torch.Tensor, ...] = ()
 
@@ -100,4 +110,6 @@ def pack_linears(model: nn.Module, changes: Replacements, *, min_rows: int) -> N
             if type(child) is nn.Linear:
                 changes.swap(parent, name, PackedLinear(child.weight, child.bias, min_rows))
             elif type(child) is Conv1D:
-                changes.swap(parent, name, PackedLinear(child.weight.t(), child.bias, min_rows))
+                weight: torch.Tensor = child.weight  # type: ignore[assignment]
+                bias: torch.Tensor = child.bias  # type: ignore[assignment]
+                changes.swap(parent, name, PackedLinear(weight.t(), bias, min_rows))

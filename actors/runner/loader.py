@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as hf_logging
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
 
@@ -54,18 +55,7 @@ def load_model(path: Path, *, device: str = "auto", dtype: str = "auto") -> Load
     kind: Any = "auto" if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto" and device == "cpu":
         kind = torch.float32
-    try:
-        model, info = AutoModelForCausalLM.from_pretrained(
-            path,
-            config=config,
-            dtype=kind,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        raise ModelRefused(f"{path}: transformers cannot load it: {error}") from error
+    model, info = read_weights(path, config, kind)
     for kind_of, keys in (
         ("missing", info["missing_keys"]),
         ("mismatched", info["mismatched_keys"]),
@@ -111,7 +101,9 @@ def from_model(model: Any, *, path: Path | None = None) -> LoadedModel:
 def check_directory(path: Path) -> None:
     """Refuse what is no model directory with safetensors weights."""
     if not path.is_dir():
-        raise ModelRefused(f"{path}: not a directory; expected a local Hugging Face model directory")
+        raise ModelRefused(
+            f"{path}: not a directory; expected a local Hugging Face model directory"
+        )
     if not (path / "config.json").is_file():
         raise ModelRefused(f"{path}: no config.json; expected a Hugging Face model directory")
     if not any(path.glob("*.safetensors")):
@@ -120,10 +112,31 @@ def check_directory(path: Path) -> None:
         raise ModelRefused(f"{path}: got {got}, expected *.safetensors")
 
 
+def read_weights(path: Path, config: Any, dtype: Any) -> tuple[Any, dict[str, Any]]:
+    """The model and transformers' account of what it found in the files."""
+    is_shown = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        return AutoModelForCausalLM.from_pretrained(  # type: ignore[no-any-return]
+            path,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except Exception as error:  # transformers, safetensors and their quantizers raise of all kinds
+        raise ModelRefused(f"{path}: transformers cannot load it: {error}") from error
+    finally:
+        if is_shown:
+            hf_logging.enable_progress_bar()
+
+
 def read_config(path: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a config can be wrong in any way
         raise ModelRefused(f"{path}: transformers cannot read its config: {error}") from error
 
 

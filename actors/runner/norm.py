@@ -1,10 +1,12 @@
-"""RMSNorm in one operator, where a module is one: weight or 1 + weight, told apart by trying."""
+"""RMSNorm in one call, where a module is one: weight or 1 + weight, told apart by trying."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.stages import norm_rows
 
 
 class RmsNorm(nn.Module):
@@ -14,10 +16,18 @@ class RmsNorm(nn.Module):
         super().__init__()
         self.weight, self.eps = weight.detach(), eps
         self.shape = tuple(weight.shape)
+        self.eps32 = np.float32(eps)
+        is_compiled = weight.device.type == "cpu" and weight.dtype == torch.float32
+        self.array = self.weight.numpy() if is_compiled else None  # compiled: a third of the call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Shapes: x [..., H] → [..., H]."""
-        return F.rms_norm(x, self.shape, self.weight, self.eps)
+        if self.array is None:
+            return F.rms_norm(x, self.shape, self.weight, self.eps)
+        rows = x.reshape(-1, self.shape[0]).contiguous()
+        out = torch.empty_like(rows)
+        norm_rows(rows.numpy(), self.array, self.eps32, out.numpy())
+        return out.view(x.shape)
 
 
 @torch.inference_mode()

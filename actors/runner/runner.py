@@ -5,15 +5,16 @@ tokens and logits; not sampling, proposals or who asks.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidConfig, ModelRefused
-from outrider.actors.runner.engine import Engine, ModuleEngine, forward
 from outrider.actors.runner.kv_pool import Cache, KvPool
 from outrider.actors.runner.loader import LoadedModel
 from outrider.actors.runner.numerics import probe
+from outrider.actors.runner.paged_model import PagedModel, forward
 from outrider.actors.runner.selftest import TEXT_LEN, reference_logits, sample_tokens, selftest
 from outrider.actors.runner.step import Chunk, check
 from outrider.actors.runner.trace import Trace, trace
@@ -51,7 +52,7 @@ class Runner:
         wanted = reference_logits(loaded, text)
         traced = trace(loaded, text)
         small = self._pool(traced, PROBE_ROWS, page_size)
-        self.engine = self._first_sound(traced, small, text, wanted)
+        self.model = self._first_sound(traced, small, text, wanted)
         if self.numerics == "exact":
             self._probe(small, is_strict)
         self.pool = self._pool(traced, num_tokens, page_size)
@@ -66,32 +67,33 @@ class Runner:
             device=self.loaded.device,
         )
 
-    def _engines(self, traced: Trace) -> Iterator[Engine]:
+    def _candidates(self, traced: Trace) -> Iterator[PagedModel]:
         """Fastest first; each is built only when the one before has failed its self-test."""
-        for is_replaced in (True, False):
-            engine = ModuleEngine(
-                self.loaded, is_exact=self.numerics == "exact", is_replaced=is_replaced
-            )
-            yield engine
-            engine.changes.undo()
+        for level in (2, 1, 0):
+            model = PagedModel(self.loaded, traced, is_exact=self.numerics == "exact", level=level)
+            yield model
+            model.changes.undo()
 
     def _first_sound(
         self, traced: Trace, pool: KvPool, text: list[int], wanted: torch.Tensor
-    ) -> Engine:
+    ) -> PagedModel:
         trouble = ""
-        for engine in self._engines(traced):
-            trouble = selftest(engine, pool, text, wanted, self.loaded.dtype)
+        for model in self._candidates(traced):
+            try:
+                trouble = selftest(model, pool, text, wanted, self.loaded.dtype)
+            except Exception as error:  # what a replaced part raises is as good as a difference
+                trouble = f"{type(error).__name__}: {error}"
             if not trouble:
-                return engine
+                return model
         raise ModelRefused(
             f"{self.loaded.path or type(self.loaded.model).__name__}: "
             f"the runner does not compute what the model computes: {trouble}"
         )
 
     def _probe(self, pool: KvPool, is_strict: bool) -> None:
-        reason = probe(self.engine, pool, self.vocab_size)
-        if reason and isinstance(self.engine, ModuleEngine) and self.engine.isolate_experts():
-            reason = probe(self.engine, pool, self.vocab_size)
+        reason = probe(self.model, pool, self.vocab_size)
+        if reason and self.model.isolate_experts():
+            reason = probe(self.model, pool, self.vocab_size)
         if reason and is_strict:
             raise InvalidConfig(f"Got numerics='exact', but {reason}; accepted here: 'fast'")
         if reason:
@@ -115,8 +117,10 @@ class Runner:
         Returns float32 logits [sum of num_logits, V], chunk by chunk. Raises, with nothing changed,
         PoolExhausted, InvalidRequest (context, ids) and IllegalTransition (closed, repeated).
         """
+        if not chunks:
+            return torch.empty(0, self.vocab_size)
         check(chunks, self.num_embeddings, self.context_len)
-        return forward(self.engine, self.pool, chunks)
+        return forward(self.model, self.pool, chunks)
 
     def rollback(self, cache: Cache, length: int) -> None:
         """Forget every row from `length` on. Raises IllegalTransition beyond history."""
@@ -128,7 +132,7 @@ class Runner:
         `nodes` are indices into the tree's tokens, from the root down.
         Raises IllegalTransition where they are no rising indices of rows in the cache.
         """
-        rising = all(a < b for a, b in zip(nodes, nodes[1:], strict=False))
+        rising = all(a < b for a, b in pairwise(nodes))
         if not rising or base < 0 or (nodes and not 0 <= nodes[0] <= nodes[-1] < cache.len - base):
             raise IllegalTransition(
                 f"Got {base=}, nodes={list(nodes)}, expected rising nodes "

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from outrider.actors.runner.engine import Engine, forward
 from outrider.actors.runner.kv_pool import KvPool
 from outrider.actors.runner.loader import LoadedModel
+from outrider.actors.runner.paged_model import PagedModel, forward
 from outrider.actors.runner.step import Chunk
 
 PROMPT_LEN, TEXT_LEN = 11, 15
@@ -36,16 +36,18 @@ def reference_logits(loaded: LoadedModel, tokens: list[int]) -> torch.Tensor:
 
 
 def selftest(
-    engine: Engine, pool: KvPool, tokens: list[int], wanted: torch.Tensor, dtype: torch.dtype
+    model: PagedModel, pool: KvPool, tokens: list[int], wanted: torch.Tensor, dtype: torch.dtype
 ) -> str:
-    """What differs between the engine and the reference [T, V], or "" where nothing does."""
+    """What differs between the model and the reference [T, V], or "" where nothing does."""
     cache = pool.open()
     try:
-        first = forward(engine, pool, [Chunk(cache, tokens[:PROMPT_LEN], PROMPT_LEN)])
-        second = forward(engine, pool, [Chunk(cache, [tokens[PROMPT_LEN]], 1)])
+        first = forward(model, pool, [Chunk(cache, tokens[:PROMPT_LEN], PROMPT_LEN)])
+        second = forward(model, pool, [Chunk(cache, [tokens[PROMPT_LEN]], 1)])
         a, b, c = tokens[PROMPT_LEN + 1 : TEXT_LEN]
-        tree = Chunk(cache, [a, c, b, a, c], 5, parents=[-1, 0, 0, 1, 2])  # path 0, 2, 4 is the text
-        third = forward(engine, pool, [tree])[[0, 2, 4]]
+        tree = Chunk(
+            cache, [a, c, b, a, c], 5, parents=[-1, 0, 0, 1, 2]
+        )  # path 0, 2, 4 is the text
+        third = forward(model, pool, [tree])[[0, 2, 4]]
     finally:
         pool.close(cache)
     scale = max(1.0, wanted.abs().max().item())

@@ -14,6 +14,9 @@ from outrider.actors.runner.attention import NAME, Facts, attend_span
 from outrider.actors.runner.kv_pool import Shape
 from outrider.actors.runner.loader import LoadedModel
 
+FAR = 32768  # float32 angles are still good to 2e-3 here
+KNOWN_LAYERS = {"full_attention", "sliding_attention"}
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -22,7 +25,9 @@ class Trace:
     facts: list[Facts]
     shapes: list[Shape]
     num_heads: list[int]
-    logits: torch.Tensor  # [T, V] of the traced tokens
+    # The same text further on gives the same logits: positions enter by rotation alone, so a
+    # module's own forward may be replaced by one that knows rotation alone.
+    is_rotary: bool
 
 
 class Recorder:
@@ -57,9 +62,7 @@ class Recorder:
         hidden = (far < 0) | (far >= facts.window) if facts.window else far < 0
         bias = torch.zeros(num, num, dtype=query.dtype, device=query.device)
         bias = bias.masked_fill_(hidden, float("-inf"))
-        out = attend_span(
-            query[0], key[0].transpose(0, 1), value[0].transpose(0, 1), bias, facts
-        )
+        out = attend_span(query[0], key[0].transpose(0, 1), value[0].transpose(0, 1), bias, facts)
         return out.transpose(0, 1)[None]
 
 
@@ -70,11 +73,11 @@ def trace(loaded: LoadedModel, tokens: list[int]) -> Trace:
     model.set_attn_implementation(NAME)
     recorder = Recorder()
     ids = torch.tensor([tokens], device=loaded.device)
-    positions = torch.arange(len(tokens), device=loaded.device)[None]
-    logits = model(input_ids=ids, position_ids=positions, use_cache=False, step=recorder).logits[0]
+    logits = run_at(model, ids, 0, recorder)
     layers = recorder.layers
     if not recorder.trouble and sorted(layers) != list(range(len(layers))):
         recorder.trouble = f"got attention layers {sorted(layers)}, expected 0, 1, 2, …"
+    recorder.trouble = recorder.trouble or missing_window(model, layers)
     if recorder.trouble or not layers:
         raise ModelRefused(
             f"{loaded.path or type(model).__name__}: {recorder.trouble or 'no attention layer'}"
@@ -84,5 +87,40 @@ def trace(loaded: LoadedModel, tokens: list[int]) -> Trace:
         facts=[facts for facts, _, _ in ordered],
         shapes=[shape for _, shape, _ in ordered],
         num_heads=[heads for _, _, heads in ordered],
-        logits=logits.float(),
+        is_rotary=is_shift_invariant(model, ids, logits, loaded.context_len),
     )
+
+
+def run_at(model: Any, ids: torch.Tensor, start: int, recorder: Recorder) -> torch.Tensor:
+    """Float32 logits [T, V] of a text whose first token stands at position `start`."""
+    positions = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
+    out = model(input_ids=ids, position_ids=positions, use_cache=False, step=recorder)
+    logits: torch.Tensor = out.logits[0].float()
+    return logits
+
+
+def is_shift_invariant(
+    model: Any, ids: torch.Tensor, wanted: torch.Tensor, context_len: int
+) -> bool:
+    """Learned positions and scales that grow with the position answer False."""
+    start = min(FAR, context_len - ids.shape[1])
+    if start <= 0:
+        return False
+    shifted = run_at(model, ids, start, Recorder())
+    return bool((shifted - wanted).abs().max() <= 5e-3 * wanted.abs().max().clamp(min=1.0))
+
+
+def missing_window(model: Any, layers: dict[int, tuple[Facts, Shape, int]]) -> str:
+    """What the config masks that the layers did not ask of attention, or ""."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    if kinds is None:
+        asked = any(facts.window for facts, _, _ in layers.values())
+        return "its sliding window is only in the mask" if window and not asked else ""
+    for number, kind in enumerate(kinds):
+        if kind not in KNOWN_LAYERS:
+            return f"got layer type {kind!r}, expected {' or '.join(sorted(KNOWN_LAYERS))}"
+        if kind == "sliding_attention" and not layers[number][0].window:
+            return f"layer {number} has its sliding window only in the mask"
+    return ""

@@ -39,14 +39,13 @@ def measure(ways: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
 class Decode:
     """q tokens behind a fixed context, again and again, by a runner."""
 
-    def __init__(self, path: Path, context: int, is_compiled: bool) -> None:
+    def __init__(self, path: Path, context: int) -> None:
         loaded = load_model(path, device="cpu")
         self.runner = Runner(
             loaded,
             num_tokens=loaded.context_len,
             numerics="exact",
             is_strict=True,
-            is_compiled=is_compiled,
         )
         self.cache, self.context = self.runner.open(), context
         start = time.perf_counter()
@@ -80,8 +79,7 @@ def text(num: int) -> list[int]:
 
 def compare(path: Path, context: int) -> None:
     ways = {
-        "compiled": Decode(path, context, is_compiled=True),
-        "modules": Decode(path, context, is_compiled=False),
+        "outrider": Decode(path, context),
         "hf": PlainDecode(path, context),
     }
     print(f"{path.name}, context {context}")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from outrider.actors.runner import attention
 from outrider.actors.runner.kv_pool import Cache
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
@@ -123,20 +124,14 @@ def test_exact(
     assert rows_not_bitwise(told, runner) == 0
 
 
-def test_which_engine(architecture: str, make_runner: Callable[..., Runner]) -> None:
-    """The compiled stack knows what it should; a silent fall back would only be slow."""
-    wanted = "modules" if architecture in ("gpt2", "mixtral") else "compiled"
-    assert make_runner(architecture).engine.name == wanted
-
-
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"])
 def test_fused_blocks(
     name: str, numerics: str, make_runner: Callable[..., Runner], build: Callable[[str], Any]
 ) -> None:
-    runner = make_runner(name, numerics=numerics, is_strict=True, is_compiled=False)
+    runner = make_runner(name, numerics=numerics, is_strict=True)
     kinds = {type(module).__name__ for module in runner.loaded.model.modules()}
-    assert {"FusedAttention", "FusedMlp", "RmsNorm", "TiledLinear"} <= kinds
+    assert {"FusedAttention", "FusedMlp", "RmsNorm", "PackedLinear"} <= kinds
     told = Story(runner).tell()
     assert far_from_plain(told, build(name)) < TOLERANCE
     if numerics == "exact":
@@ -148,10 +143,10 @@ def test_fused_blocks(
 def test_plain_blocks(
     name: str, make_runner: Callable[..., Runner], build: Callable[[str], Any]
 ) -> None:
-    runner = make_runner(name, numerics="exact", is_strict=True, is_compiled=False)
+    runner = make_runner(name, numerics="exact", is_strict=True)
     kinds = {type(module).__name__ for module in runner.loaded.model.modules()}
     assert "FusedAttention" not in kinds
-    assert "TiledLinear" in kinds
+    assert "PackedLinear" in kinds
     told = Story(runner).tell()
     assert far_from_plain(told, build(name)) < TOLERANCE
     assert rows_not_bitwise(told, runner) == 0
@@ -159,14 +154,14 @@ def test_plain_blocks(
 
 def tell_with_two_threads() -> None:
     """Run by test_two_threads in a process of its own: oneDNN's linears, and what uses them."""
-    from conftest import build_model
+    from architectures import build as build_model
 
     from outrider.actors.runner.loader import from_model
 
     torch.set_num_threads(2)
     for name in ("llama", "gemma2", "gpt2"):
         loaded = from_model(build_model(name))
-        runner = Runner(loaded, num_tokens=512, is_strict=True, is_compiled=False)
+        runner = Runner(loaded, num_tokens=512, is_strict=True)
         kinds = {type(module).__name__ for module in loaded.model.modules()}
         assert "PackedLinear" in kinds, name
         told = Story(runner).tell()
@@ -179,9 +174,10 @@ def tell_with_two_threads() -> None:
 def test_two_threads() -> None:
     """In its own process: how idle threads wait is read at import, and spinning takes minutes."""
     code = "import test_architectures; test_architectures.tell_with_two_threads()"
+    tests = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
+        env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": tests},
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
@@ -200,9 +196,9 @@ def test_gathered_attention_is_an_oracle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The way that CUDA and bfloat16 take, run where it can be compared."""
-    monkeypatch.setattr("outrider.actors.runner.attention.STRIP", 1 << 20)
+    monkeypatch.setattr(attention, "suits_compiled", lambda _: False)
     numerics = "exact" if is_by_row else "fast"
-    runner = make_runner("gemma2", numerics=numerics, is_strict=True, is_compiled=False)
+    runner = make_runner("gemma2", numerics=numerics, is_strict=True)
     told = Story(runner).tell()
     assert far_from_plain(told, build("gemma2")) < TOLERANCE
 

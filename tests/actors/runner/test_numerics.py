@@ -8,15 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
-from outrider.actors.runner import stack_engine
-from outrider.actors.runner.engine import ModuleEngine
+from outrider.actors.runner import attention
+from outrider.actors.runner.linear import PackedLinear
 from outrider.actors.runner.norm import RmsNorm
+from outrider.actors.runner.paged_model import PagedModel
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.stack_engine import StackEngine
-from outrider.actors.runner.tiled_linear import TiledLinear
 
 
-class UnevenLinear(TiledLinear):
+class UnevenLinear(PackedLinear):
     """A product whose rows depend, in the last bits, on how many there are."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -26,25 +25,25 @@ class UnevenLinear(TiledLinear):
 
 @pytest.fixture
 def uneven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outrider.actors.runner.linear.TiledLinear", UnevenLinear)
+    monkeypatch.setattr("outrider.actors.runner.linear.PackedLinear", UnevenLinear)
 
 
 @pytest.mark.usefixtures("uneven")
 def test_exact_by_default_degrades_and_says_why(make_runner: Callable[..., Runner]) -> None:
-    runner = make_runner(is_compiled=False)
+    runner = make_runner()
     assert runner.numerics == "fast"
-    assert "logits change in one chunk (modules, 1 threads)" in runner.numerics_reason
+    assert "logits change in one chunk with 1 threads" in runner.numerics_reason
 
 
 @pytest.mark.usefixtures("uneven")
 def test_exact_by_name_is_refused(make_runner: Callable[..., Runner]) -> None:
     with pytest.raises(InvalidConfig, match=r"Got numerics='exact', but logits change"):
-        make_runner(numerics="exact", is_strict=True, is_compiled=False)
+        make_runner(numerics="exact", is_strict=True)
 
 
 @pytest.mark.usefixtures("uneven")
 def test_fast_asks_no_questions(make_runner: Callable[..., Runner]) -> None:
-    runner = make_runner(numerics="fast", is_compiled=False)
+    runner = make_runner(numerics="fast")
     assert (runner.numerics, runner.numerics_reason) == ("fast", "")
 
 
@@ -53,39 +52,29 @@ def test_attention_over_a_masked_tail_is_caught(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SDPA over a sequence's rows at once: fast numerics, sold as exact."""
-    monkeypatch.setattr("outrider.actors.runner.attention.STRIP", 1 << 20)
-    make = ModuleEngine.__init__
+    monkeypatch.setattr(attention, "suits_compiled", lambda _: False)
+    make = PagedModel.__init__
 
-    def unfold(engine: ModuleEngine, *args: Any, **options: Any) -> None:
-        make(engine, *args, **options)
-        engine.is_exact = False
+    def unfold(model: PagedModel, *args: Any, **options: Any) -> None:
+        make(model, *args, **options)
+        model.is_exact = False
 
-    monkeypatch.setattr(ModuleEngine, "__init__", unfold)
-    assert make_runner(is_compiled=False).numerics == "fast"
+    monkeypatch.setattr(PagedModel, "__init__", unfold)
+    assert make_runner().numerics == "fast"
 
 
-def test_bits_of_a_batch_leaking_into_the_compiled_stack_are_caught(
+def test_bits_of_a_batch_leaking_in_are_caught(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = StackEngine.run
+    run = PagedModel.run
 
-    def leak(engine: StackEngine, step: Any, pool: Any) -> torch.Tensor:
-        return run(engine, step, pool) + 1e-6 * (len(step.tokens) > 32)
+    def leak(model: PagedModel, step: Any, pool: Any) -> torch.Tensor:
+        return run(model, step, pool) + 1e-6 * (len(step.tokens) > 32)
 
-    monkeypatch.setattr(StackEngine, "run", leak)
+    monkeypatch.setattr(PagedModel, "run", leak)
     runner = make_runner()
     assert runner.numerics == "fast"
-    assert "in a batch (compiled" in runner.numerics_reason
-
-
-def test_a_wrong_stack_falls_back_to_the_modules(
-    make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = stack_engine.rope_table
-    monkeypatch.setattr(stack_engine, "rope_table", lambda *args: table(*args)[:, :, ::-1].copy())
-    runner = make_runner()
-    assert runner.engine.name == "modules"
-    assert "prompt logits differ by" in runner.stack_reason
+    assert "in a batch" in runner.numerics_reason
 
 
 def test_a_wrong_replacement_falls_back_to_the_plain_modules(
@@ -93,19 +82,19 @@ def test_a_wrong_replacement_falls_back_to_the_plain_modules(
 ) -> None:
     monkeypatch.setattr(RmsNorm, "forward", lambda norm, x: F.rms_norm(x, norm.shape) * 1.5)
     monkeypatch.setattr("outrider.actors.runner.norm.torch.allclose", lambda *_, **__: True)
-    runner = make_runner(numerics="fast", is_compiled=False)
+    runner = make_runner(numerics="fast")
     assert not any(isinstance(module, RmsNorm) for module in runner.loaded.model.modules())
 
 
 def test_what_computes_something_else_is_refused(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shift(engine: ModuleEngine, step: Any, pool: Any) -> torch.Tensor:
+    def shift(engine: PagedModel, step: Any, pool: Any) -> torch.Tensor:
         return torch.zeros(len(step.wanted), engine.model.config.vocab_size)
 
-    monkeypatch.setattr(ModuleEngine, "run", shift)
+    monkeypatch.setattr(PagedModel, "run", shift)
     with pytest.raises(ModelRefused, match="does not compute what the model computes"):
-        make_runner(is_compiled=False)
+        make_runner()
 
 
 @pytest.mark.skipif(
@@ -116,33 +105,11 @@ def test_bfloat16_is_exact_too(build: Callable[[str], Any]) -> None:
     from outrider.actors.runner.loader import from_model
 
     runner = Runner(from_model(build("llama").bfloat16()), num_tokens=512)
-    assert (runner.engine.name, runner.numerics) == ("modules", "exact")
+    assert runner.numerics == "exact"
 
 
-def test_bfloat16_weights_in_float32_arithmetic(
-    build: Callable[[str], Any], make_runner: Callable[..., Runner]
-) -> None:
-    """A bfloat16 checkpoint read as float32 is kept in half the memory; the bits are the same."""
-    from outrider.actors.runner import stack_plan
-    from outrider.actors.runner.loader import from_model
-    from outrider.actors.runner.step import Chunk
-
-    rows = []
-    for is_narrowed in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            if not is_narrowed:
-                widen = lambda tensors: [t.float().contiguous().numpy() for t in tensors]  # noqa: E731
-                patch.setattr(stack_plan, "narrowed", widen)
-            runner = Runner(from_model(build("llama").bfloat16().float()), num_tokens=64)
-        assert isinstance(runner.engine, StackEngine)
-        assert (runner.engine.weights.matrices.itemsize == 2) == is_narrowed
-        rows.append(runner.forward([Chunk(runner.open(), [5, 6, 7], 3)]))
-    assert torch.equal(*rows)
-
-
-@pytest.mark.parametrize("is_compiled", [True, False])
 def test_a_scale_that_grows_with_the_position_is_left_to_the_model(
-    is_compiled: bool, build: Callable[[str], Any]
+    build: Callable[[str], Any],
 ) -> None:
     """Nothing that the short self-test could see: attention sharpens from position 256 on."""
     from outrider.actors.runner.loader import from_model
@@ -156,6 +123,5 @@ def test_a_scale_that_grows_with_the_position_is_left_to_the_model(
         return tuple(table * far for table in turn(x, position_ids=position_ids))
 
     rotary.forward = sharpen
-    runner = Runner(from_model(model), num_tokens=512, is_compiled=is_compiled)
-    assert runner.engine.name == "modules"
+    runner = Runner(from_model(model), num_tokens=512)
     assert "FusedAttention" not in {type(m).__name__ for m in runner.loaded.model.modules()}

@@ -1,0 +1,147 @@
+"""Attention and MLP modules of a common structure, each as two products and one compiled call.
+
+Recognised by what they are made of, not by name of model: q, k, v (or fused qkv) and o projections
+with optional per-head norms; gate and up (or fused) and down projections. What is not of that
+structure stays as it is, and the self-test guards what is replaced.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from outrider.actors.runner import stages
+from outrider.actors.runner.attention import Facts, Pages
+from outrider.actors.runner.linear import merged
+from outrider.actors.runner.norm import as_rms_norm
+from outrider.actors.runner.paged_attention import attend_projected
+from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.trace import Trace
+
+
+class NotRecognised(Exception):
+    """A module is not of the structure that something faster can stand for; says what it met."""
+
+
+def projections(attention: Any) -> list[nn.Linear]:
+    """The linears whose outputs, side by side, are queries, keys and values."""
+    names = ["qkv_proj"] if hasattr(attention, "qkv_proj") else ["q_proj", "k_proj", "v_proj"]
+    return linears(attention, names, "attention")
+
+
+def gates(mlp: Any) -> list[nn.Linear]:
+    """The linears whose outputs, side by side, are gate and up."""
+    names = ["gate_up_proj"] if hasattr(mlp, "gate_up_proj") else ["gate_proj", "up_proj"]
+    linears(mlp, ["down_proj"], "an MLP")
+    return linears(mlp, names, "an MLP")
+
+
+def linears(module: Any, names: list[str], what: str) -> list[nn.Linear]:
+    found = [getattr(module, name, None) for name in names]
+    if any(type(linear) is not nn.Linear for linear in found):
+        raise NotRecognised(f"{what} without {', '.join(names)} projections")
+    return found  # type: ignore[return-value]
+
+
+def activation(mlp: Any) -> int:
+    """Which of the compiled activations an MLP uses, told by trying."""
+    function = getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
+    x = torch.linspace(-6, 6, 97)
+    known = ((stages.SILU, F.silu(x)), (stages.GELU_TANH, F.gelu(x, approximate="tanh")))
+    for name, values in known:
+        if function is not None and torch.allclose(function(x), values, atol=1e-6):
+            return name
+    raise NotRecognised("an activation other than SiLU and tanh-GELU")
+
+
+def account(module: nn.Module, parts: list[nn.Module | None]) -> None:
+    """Every parameter of a module must be in one of the parts we know. Raises NotRecognised."""
+    known = {id(p) for part in parts if part is not None for p in part.parameters()}
+    if any(id(parameter) not in known for parameter in module.parameters()):
+        raise NotRecognised(f"{type(module).__name__} has more parameters than its projections")
+
+
+class FusedAttention(nn.Module):
+    """Stands for an attention module: qkv product, attend_projected, out product."""
+
+    def __init__(self, attention: Any, facts: Facts, trace: Trace, min_rows: int) -> None:
+        super().__init__()
+        self.layer: int = attention.layer_idx
+        kv_heads, width, value_width = trace.shapes[self.layer]
+        self.mixed_width = trace.num_heads[self.layer] * width
+        parts = projections(attention)
+        (out,) = linears(attention, ["o_proj"], "attention")
+        norms = [getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)]
+        account(attention, [*parts, out, *norms])
+        total = sum(part.out_features for part in parts)
+        if facts.sinks.numel() or value_width != width:
+            raise NotRecognised("attention sinks, or values of another width than keys")
+        if total != self.mixed_width + 2 * kv_heads * width:
+            raise NotRecognised("projections of another width than the heads")
+        found = [None if norm is None else as_rms_norm(norm) for norm in norms]
+        if any((norm is None) != (fast is None) for norm, fast in zip(norms, found, strict=True)):
+            raise NotRecognised("a head norm that is no RMSNorm")
+        weights = [torch.empty(0) if norm is None else norm.weight for norm in found]
+        if any(weight.numel() not in (0, width) for weight in weights):
+            raise NotRecognised("a head norm of another width than a head")
+        self.q_norm, self.k_norm = (weight.detach().numpy() for weight in weights)
+        self.eps = np.float32(max((norm.eps for norm in found if norm is not None), default=0.0))
+        self.facts = facts
+        self.scale, self.softcap = np.float32(facts.scale), np.float32(facts.softcap)
+        self.qkv, self.out = merged(parts, min_rows), merged([out], min_rows)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        step: Pages,
+        **_: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Shapes: hidden_states [1, T, H] → [1, T, H]."""
+        qkv = self.qkv(hidden_states)[0]
+        mixed = torch.empty(qkv.shape[0], self.mixed_width)
+        cosines, sines = step.rope(position_embeddings)
+        keys, values = step.pool.layer(self.layer)
+        attend_projected(
+            qkv.numpy(), cosines, sines, self.q_norm, self.k_norm, self.eps, keys, values,
+            step.step.tokens, step.step.paths, step.pool.table, step.pool.page_size,
+            self.facts.window, self.scale, self.softcap, mixed.numpy(),
+        )  # fmt: skip
+        return self.out(mixed)[None], None
+
+
+class FusedMlp(nn.Module):
+    """Stands for a gated MLP: one product for gate and up, one compiled call, one for down."""
+
+    def __init__(self, mlp: Any, min_rows: int) -> None:
+        super().__init__()
+        parts = gates(mlp)
+        account(mlp, [*parts, mlp.down_proj])
+        self.activation = activation(mlp)
+        self.gate_up, self.down = merged(parts, min_rows), merged([mlp.down_proj], min_rows)
+        self.inner = mlp.down_proj.in_features
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Shapes: hidden [1, T, H] → [1, T, H]."""
+        both = self.gate_up(hidden)[0]
+        gated = torch.empty(both.shape[0], self.inner)
+        stages.gate_rows(both.numpy(), self.activation, gated.numpy())
+        down: torch.Tensor = self.down(gated)
+        return down[None]
+
+
+def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_rows: int) -> None:
+    """Replace every attention and MLP module whose structure is known."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            try:
+                layer = getattr(child, "layer_idx", None)
+                if isinstance(layer, int) and trace.is_rotary:
+                    facts = trace.facts[layer]
+                    changes.swap(parent, name, FusedAttention(child, facts, trace, min_rows))
+                elif hasattr(child, "down_proj"):
+                    changes.swap(parent, name, FusedMlp(child, min_rows))
+            except NotRecognised:
+                continue

@@ -1,0 +1,98 @@
+"""The Hugging Face model over the KV pool: any architecture, any device, its parts made faster."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from outrider.actors.runner.attention import Pages
+from outrider.actors.runner.fused import fuse_blocks
+from outrider.actors.runner.kv_pool import KvPool
+from outrider.actors.runner.linear import PackedLinear, can_pack, pack_linears
+from outrider.actors.runner.loader import LoadedModel
+from outrider.actors.runner.norm import fuse_norms
+from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.step import Chunk, Step, pack
+from outrider.actors.runner.trace import Trace
+
+
+class ByRow(nn.Module):
+    """Runs a block one token at a time: exact where the block's products depend on their rows."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, hidden: torch.Tensor) -> Any:
+        """Shapes: hidden [1, T, H] → [1, T, H], and None for whatever else the block returns."""
+        outs = [self.block(hidden[:, t : t + 1]) for t in range(hidden.shape[1])]
+        if not isinstance(outs[0], tuple):
+            return torch.cat(outs, 1)
+        return torch.cat([out[0] for out in outs], 1), *[None] * (len(outs[0]) - 1)
+
+
+class PagedModel:
+    """The Hugging Face model itself, its parts replaced by faster equals.
+
+    `level` is how much is replaced: 2 whole attention and MLP blocks, linears and norms; 1 linears
+    and norms; 0 nothing.
+    """
+
+    def __init__(self, loaded: LoadedModel, traced: Trace, *, is_exact: bool, level: int) -> None:
+        self.model, self.device = loaded.model, loaded.device
+        self.is_exact = is_exact
+        self.changes = Replacements()
+        min_rows = 2 if is_exact else 1
+        is_cpu = self.device == "cpu"
+        self.is_direct = level == 2  # past the outer module, which only wraps body and head
+        config = self.model.config.get_text_config()
+        self.softcap: float = getattr(config, "final_logit_softcapping", None) or 0.0
+        if level == 2 and is_cpu and loaded.dtype == torch.float32 and can_pack(loaded.dtype):
+            fuse_blocks(self.model, traced, self.changes, min_rows=min_rows)
+        if level >= 1:
+            fuse_norms(self.model, self.changes)
+            if is_cpu:
+                pack_linears(self.model, self.changes, min_rows=min_rows)
+        self.body, self.head = self.model.base_model, self.model.get_output_embeddings()
+        self.is_padded = is_exact and any(
+            isinstance(module, PackedLinear) for module in self.model.modules()
+        )
+
+    def isolate_experts(self) -> bool:
+        """Run mixture-of-experts blocks by row; False where there are none."""
+        found = False
+        for parent in list(self.model.modules()):
+            for name, child in list(parent.named_children()):
+                if hasattr(child, "experts") and not isinstance(parent, ByRow):
+                    self.changes.swap(parent, name, ByRow(child))
+                    found = True
+        return found
+
+    @torch.inference_mode()
+    def run(self, step: Step, pool: KvPool) -> torch.Tensor:
+        table = torch.from_numpy(step.tokens).to(self.device)
+        if self.is_padded and len(table) == 1:
+            table = table.repeat(2, 1)  # one row would take other kernels; the second goes nowhere
+        wanted = torch.tensor(step.wanted, dtype=torch.long, device=self.device)
+        asked = {
+            "input_ids": table[None, :, 0],
+            "position_ids": table[None, :, 1],
+            "use_cache": False,
+            "step": Pages(pool, step, is_by_row=self.is_exact),
+        }
+        if not self.is_direct:
+            return self.model(**asked, logits_to_keep=wanted).logits[0].float()  # type: ignore[no-any-return]
+        logits: torch.Tensor = self.head(self.body(**asked)[0][0].index_select(0, wanted)).float()
+        if self.softcap:
+            logits = torch.tanh(logits / self.softcap) * self.softcap
+        return logits
+
+
+def forward(model: PagedModel, pool: KvPool, chunks: Sequence[Chunk]) -> torch.Tensor:
+    """One forward of checked chunks: reserve, run, advance. PoolExhausted changes nothing."""
+    pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
+    logits = model.run(pack(chunks, pool), pool)
+    for chunk in chunks:
+        chunk.cache.len += len(chunk.tokens)
+    return logits
