@@ -22,19 +22,19 @@ class _Strict(BaseModel):
 class SpeculationOptions(_Strict):
     """How one request wants to be speculated on. Changes its speed, never its text."""
 
-    enabled: bool = Field(True, description="true or false")
-    k: int | None = Field(None, description="a whole number: drafted tokens a round")
-    verification: Literal["coupled", "rejection"] = Field(
-        "coupled", description='"coupled" or "rejection"'
+    enabled: bool = Field(default=True, description="true or false")
+    k: int | None = Field(default=None, description="a whole number: drafted tokens a round")
+    verification: Literal["coupled", "rejection"] | None = Field(
+        default=None, description='"coupled" or "rejection"; by default the server\'s'
     )
 
 
 class StreamOptions(_Strict):
     """OpenAI's options of a stream."""
 
-    include_usage: bool | None = Field(None, description="true or false")
+    include_usage: bool | None = Field(default=None, description="true or false")
     include_obfuscation: Annotated[bool | None, only(False)] = Field(
-        None, description="false (not supported)"
+        default=None, description="false (not supported)"
     )
 
 
@@ -65,32 +65,34 @@ class _Generation(_Strict):
     """What completions and chat have in common."""
 
     model: str = Field(description="the name of a served model")
-    temperature: float | None = Field(None, description="a number, 0 ≤ temperature ≤ 100")
-    top_p: float | None = Field(None, description="a number, 0 < top_p ≤ 1")
-    top_k: int | None = Field(None, description="a whole number; 0 is off")
-    min_p: float | None = Field(None, description="a number, 0 ≤ min_p ≤ 1")
-    seed: int | None = Field(None, description="a 64-bit signed integer")
-    stop: str | list[str] | None = Field(None, description="a string or a list of strings")
-    max_tokens: int | None = Field(None, description="a whole number, at least 1")
-    stream: bool | None = Field(None, description="true or false")
-    stream_options: StreamOptions | None = Field(None, description="an object, when streaming")
+    temperature: float | None = Field(default=None, description="a number: 0 (greedy) to 100")
+    top_p: float | None = Field(default=None, description="a number, 0 < top_p ≤ 1")
+    top_k: int | None = Field(default=None, description="a whole number; 0 is off")
+    min_p: float | None = Field(default=None, description="a number, 0 ≤ min_p ≤ 1")
+    seed: int | None = Field(default=None, description="a 64-bit signed integer")
+    stop: str | list[str] | None = Field(default=None, description="a string or a list of strings")
+    max_tokens: int | None = Field(default=None, description="a whole number, at least 1")
+    stream: bool | None = Field(default=None, description="true or false")
+    stream_options: StreamOptions | None = Field(
+        default=None, description="an object, when streaming"
+    )
     speculation: SpeculationOptions | None = Field(
-        None, description="an object of enabled, k and verification"
+        default=None, description="an object of enabled, k and verification"
     )
 
     # Accepted without effect.
-    user: str | None = Field(None, description="a string")
-    metadata: dict[str, str] | None = Field(None, description="an object of strings")
-    store: Annotated[bool | None, only(False)] = Field(None, description="false")
-    service_tier: Annotated[str | None, only("auto")] = Field(None, description='"auto"')
-    safety_identifier: str | None = Field(None, description="a string")
+    user: str | None = Field(default=None, description="a string")
+    metadata: dict[str, str] | None = Field(default=None, description="an object of strings")
+    store: Annotated[bool | None, only(False)] = Field(default=None, description="false")
+    service_tier: Annotated[str | None, only("auto")] = Field(default=None, description='"auto"')
+    safety_identifier: str | None = Field(default=None, description="a string")
 
     # Accepted in their neutral value only.
-    n: Annotated[int | None, only(1)] = Field(None, description="1")
-    frequency_penalty: Annotated[float | None, only(0)] = Field(None, description="0")
-    presence_penalty: Annotated[float | None, only(0)] = Field(None, description="0")
-    repetition_penalty: Annotated[float | None, only(1)] = Field(None, description="1")
-    logit_bias: Annotated[dict[str, float] | None, only({})] = Field(None, description="{}")
+    n: Annotated[int | None, only(1)] = Field(default=None, description="1")
+    frequency_penalty: Annotated[float | None, only(0)] = Field(default=None, description="0")
+    presence_penalty: Annotated[float | None, only(0)] = Field(default=None, description="0")
+    repetition_penalty: Annotated[float | None, only(1)] = Field(default=None, description="1")
+    logit_bias: Annotated[dict[str, float] | None, only({})] = Field(default=None, description="{}")
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> "_Generation":
@@ -122,26 +124,30 @@ class CompletionRequest(_Generation):
         description="a string, a list of strings, a list of token ids or a list of such lists"
     )
     logprobs: Annotated[int | None, only(0)] = Field(
-        None, description="0: the log-probability of each generated token"
+        default=None, description="0: the log-probability of each generated token"
     )
-    echo: Annotated[bool | None, only(False)] = Field(None, description="false")
-    best_of: Annotated[int | None, only(1)] = Field(None, description="1")
-    suffix: Annotated[str | None, only("")] = Field(None, description='null or ""')
+    echo: Annotated[bool | None, only(False)] = Field(default=None, description="false")
+    best_of: Annotated[int | None, only(1)] = Field(default=None, description="1")
+    suffix: Annotated[str | None, only("")] = Field(default=None, description='null or ""')
 
 
 class ChatRequest(_Generation):
     """POST /v1/chat/completions."""
 
     messages: list[ChatMessage] = Field(description="a list of messages")
-    max_completion_tokens: int | None = Field(None, description="a whole number, at least 1")
-    logprobs: bool | None = Field(None, description="true or false")
-    top_logprobs: Annotated[int | None, only(0)] = Field(None, description="0")
-    response_format: Annotated[dict[str, Any] | None, only({"type": "text"})] = Field(
-        None, description='{"type": "text"}'
+    max_completion_tokens: int | None = Field(
+        default=None, description="a whole number, at least 1"
     )
-    modalities: Annotated[list[str] | None, only(["text"])] = Field(None, description='["text"]')
-    tools: Annotated[list[Any] | None, only([])] = Field(None, description="[]")
-    tool_choice: Annotated[str | None, only("none")] = Field(None, description='"none"')
+    logprobs: bool | None = Field(default=None, description="true or false")
+    top_logprobs: Annotated[int | None, only(0)] = Field(default=None, description="0")
+    response_format: Annotated[dict[str, Any] | None, only({"type": "text"})] = Field(
+        default=None, description='{"type": "text"}'
+    )
+    modalities: Annotated[list[str] | None, only(["text"])] = Field(
+        default=None, description='["text"]'
+    )
+    tools: Annotated[list[Any] | None, only([])] = Field(default=None, description="[]")
+    tool_choice: Annotated[str | None, only("none")] = Field(default=None, description='"none"')
 
     @model_validator(mode="after")
     def _limits_agree(self) -> "ChatRequest":

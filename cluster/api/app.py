@@ -15,12 +15,14 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="Outrider", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    error_envelope.install(app)
+    routers = [noun.routes(service) for noun in (completions, chat, models, health)]
+    paths = {route.path for router in routers for route in router.routes}
+    error_envelope.install(app, paths)
 
     @app.exception_handler(ClientGone)
     async def gone(request: Request, error: ClientGone) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
 
-    for noun in (completions, chat, models, health):
-        app.include_router(noun.routes(service))
+    for router in routers:
+        app.include_router(router)
     return app

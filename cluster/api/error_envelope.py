@@ -5,6 +5,7 @@
 
 import logging
 import re
+from collections.abc import Iterable
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -52,8 +53,12 @@ def response_of(error: Exception) -> Response:
     return _response(status_of(error), envelope_of(error))
 
 
-def install(app: FastAPI) -> None:
-    """Answer every failed request with the envelope, the framework's own failures included."""
+def install(app: FastAPI, paths: Iterable[str]) -> None:
+    """Answer every failed request with the envelope, the framework's own failures included.
+
+    `paths` are those the application serves, named to whoever asks for another.
+    """
+    served = ", ".join(sorted(paths))
 
     @app.exception_handler(OutriderError)
     async def ours(request: Request, error: OutriderError) -> Response:
@@ -64,7 +69,7 @@ def install(app: FastAPI) -> None:
         got = f"Got {request.method} {request.url.path}"
         code = None
         if error.status_code == 404:
-            message, code = f"{got}, expected one of {_routes(app)}", "unknown_url"
+            message, code = f"{got}, expected one of {served}", "unknown_url"
         elif error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "")
             message, code = f"{got}, expected the method {allowed}", "method_not_allowed"
@@ -76,11 +81,6 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> Response:
         return response_of(error)
-
-
-def _routes(app: FastAPI) -> str:
-    paths = {getattr(route, "path", "") for route in app.routes}
-    return ", ".join(sorted(path for path in paths if path))
 
 
 def _envelope(message: str, kind: str, param: str | None, code: str | None) -> ErrorReply:

@@ -21,7 +21,7 @@ def routes(service: Service) -> APIRouter:
             return JSONResponse({"status": "starting"}, 503)
         state = service.engine.health()
         body: dict[str, Any] = {"status": state.status}
-        if _is_from_here(request):
+        if service.sees_clients and _is_from_here(request):
             body |= _details(state)
         return JSONResponse(body, 503 if state.status == "failed" else 200)
 

@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from starlette.types import Receive
 
 from outrider.actors.errors import UnknownModel
 from outrider.actors.request import Chunk, Request
 from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode, seed_of
-from outrider.clients.requests import ChatRequest, CompletionRequest
+from outrider.clients.requests import ChatRequest, CompletionRequest, SpeculationOptions
 from outrider.cluster.api.served_engine import ServedEngine, Service
 from outrider.cluster.api.tally import Tally
 
@@ -52,10 +52,11 @@ class Job:
 
     def tally(self) -> Tally:
         """An empty tally for this job."""
-        speculation = self.requests[0].speculation
-        k = self.engine.info.k if speculation.k is None else speculation.k
+        speculation, info = self.requests[0].speculation, self.engine.info
+        k = info.k if speculation.k is None else speculation.k
+        is_drafted = speculation.is_enabled and info.draft is not None
         num_prompt_tokens = sum(len(request.prompt_ids) for request in self.requests)
-        return Tally(num_prompt_tokens, k if speculation.is_enabled else 0)
+        return Tally(num_prompt_tokens, k if is_drafted else 0)
 
     async def run(self, on_chunk: OnChunk) -> None:
         """Generate every choice at once; the first failure ends them all and is raised."""
@@ -69,8 +70,7 @@ class Job:
             raise failures.exceptions[0] from None
 
     async def _follow(self, index: int, on_chunk: OnChunk) -> None:
-        generation = cast(Any, self.engine.generate(self.requests[index]))
-        async with aclosing(generation) as chunks:  # closing it cancels the sequence
+        async with aclosing(self.engine.generate(self.requests[index])) as chunks:
             async for chunk in chunks:
                 await on_chunk(index, chunk)
 
@@ -86,7 +86,7 @@ def job_of(
     engine = service.started_engine
     seed = secrets.randbits(64) - 2**63 if body.seed is None else body.seed
     key = seed_of(seed)
-    speculation = _speculation(body)
+    speculation = _speculation(body, engine.info.verification)
     requests = tuple(
         Request(tuple(ids), _sampling(body, limit), key, speculation=speculation)
         for ids, limit in zip(prompts, max_tokens, strict=True)
@@ -134,8 +134,8 @@ def _sampling(body: CompletionRequest | ChatRequest, max_tokens: int) -> Samplin
     return SamplingParams(max_tokens=max_tokens, stop=body.stops, **chosen)
 
 
-def _speculation(body: CompletionRequest | ChatRequest) -> Speculation:
-    wish = body.speculation
-    if wish is None:
-        return Speculation()
-    return Speculation(wish.enabled, wish.k, VerificationMode(wish.verification))
+def _speculation(body: CompletionRequest | ChatRequest, verification: str) -> Speculation:
+    """The request's wish, with the server's mode of verification where it has none."""
+    wish = body.speculation or SpeculationOptions()
+    mode = VerificationMode(wish.verification or verification)
+    return Speculation(wish.enabled, wish.k, mode)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 from outrider.actors.errors import InvalidRequest
 from outrider.clients.requests import ChatMessage, Prompt
@@ -42,9 +43,9 @@ async def chat_ids(tokenizer: ServedTokenizer, messages: Sequence[ChatMessage]) 
 def _separate(prompt: Prompt) -> list[str] | list[list[int]]:
     if isinstance(prompt, str):
         return [prompt]
-    if prompt and isinstance(prompt[0], int):
-        return [prompt]  # type: ignore[list-item]  # one prompt, given as ids
-    return prompt
+    if prompt and isinstance(prompt[0], int):  # one prompt, given as ids
+        return [prompt]
+    return cast(list[str] | list[list[int]], prompt)
 
 
 async def _encode(tokenizer: ServedTokenizer, text: str) -> list[int]:

@@ -21,6 +21,10 @@ class ServedInfo(Protocol):
     """What the engine says of itself."""
 
     @property
+    def draft(self) -> str | None: ...
+    @property
+    def verification(self) -> str: ...
+    @property
     def context_len(self) -> int: ...
     @property
     def vocab_size(self) -> int: ...
@@ -56,6 +60,13 @@ class ServedHealth(Protocol):
     def num_running(self) -> int: ...
 
 
+class ServedChunks(Protocol):
+    """The commits of one sequence; closing it before its end cancels the sequence."""
+
+    def __aiter__(self) -> AsyncIterator[Chunk]: ...
+    async def aclose(self) -> None: ...
+
+
 class ServedEngine(Protocol):
     """`outrider.actors.engine.Engine`, or a toy in its place."""
 
@@ -64,7 +75,7 @@ class ServedEngine(Protocol):
     @property
     def info(self) -> ServedInfo: ...
     def check(self, request: Request) -> None: ...
-    def generate(self, request: Request) -> AsyncIterator[Chunk]: ...
+    def generate(self, request: Request) -> ServedChunks: ...
     def health(self) -> ServedHealth: ...
 
 
@@ -85,6 +96,7 @@ class Service:
 
     model_name: str
     limits: ApiLimits = ApiLimits()
+    sees_clients: bool = True  # False behind a proxy whose own address requests come from
     engine: ServedEngine | None = None
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 

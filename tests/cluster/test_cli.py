@@ -99,6 +99,7 @@ def test_a_model_that_the_engine_refuses_is_one_line(tmp_path: Path) -> None:
     assert "error: " in result.stderr
 
 
+@pytest.mark.slow
 def test_generate_writes_the_text_and_nothing_else_to_stdout() -> None:
     flags = ["--seed", "5", "--max-tokens", "24", "--stats"]
     first = outrider("generate", "def add(a, b):", *flags)

@@ -5,30 +5,12 @@ from collections.abc import AsyncIterator
 
 import openai
 import pytest
-import uvicorn
 from cluster.toy_engine import ToyEngine
-
-from outrider.cluster.api.app import create_app
-from outrider.cluster.api.served_engine import Service
-
-
-@pytest.fixture
-async def url(service: Service) -> AsyncIterator[str]:
-    """The application on a free port."""
-    config = uvicorn.Config(create_app(service), port=0, log_level="warning", lifespan="off")
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}/v1"
-    server.should_exit = True
-    await serving
 
 
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
@@ -39,7 +21,7 @@ async def strict(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     Not for streamed completions: that schema knows no finish_reason of null, which OpenAI sends.
     """
     async with openai.AsyncOpenAI(
-        base_url=url, api_key="none", max_retries=0, _strict_response_validation=True
+        base_url=f"{url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
     ) as client:
         yield client
 

@@ -19,6 +19,8 @@ import httpx
 import openai
 import pytest
 
+pytestmark = pytest.mark.slow
+
 START_S = 240.0  # on a loaded machine with cold compiler caches
 STOP_S = 20.0
 PROMPT = "def add(a, b):"

@@ -1,0 +1,26 @@
+"""The `outrider` command."""
+
+import typer
+
+from outrider.cluster.terminal.check import check
+from outrider.cluster.terminal.generate import generate
+from outrider.cluster.terminal.serve import serve
+
+app = typer.Typer(
+    name="outrider",
+    help="Exact, distributed speculative decoding for Hugging Face models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (serve, generate, check):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

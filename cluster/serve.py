@@ -1,0 +1,122 @@
+"""The Serve deployment: one replica is one engine, HTTP ingress and coordinator in one process.
+
+`build` is what a Serve configuration file names (`import_path: outrider.cluster.serve:build`).
+"""
+
+import contextlib
+import logging
+import os
+import traceback
+from typing import Any
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.schema import LoggingConfig
+
+from outrider.actors.errors import OutriderError, WorkerLost
+from outrider.cluster import config_sources
+from outrider.cluster.api.app import create_app
+from outrider.cluster.api.served_engine import Service
+from outrider.cluster.config import Config
+from outrider.cluster.placement import cluster_bundles
+from outrider.cluster.progress_board import Failure
+
+HEALTH_CHECK_PERIOD_S = 2.0  # three failures in a row and Serve replaces the replica
+
+log = logging.getLogger("outrider.serve")
+
+
+class EngineReplica:
+    """Starts an engine in its placement group, serves it, stops it."""
+
+    def __init__(self, config: Config, bundles: list[dict[str, float]], board: Any | None) -> None:
+        # The coordinator runs no model. Not through runtime_env: its workers would inherit that.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        from outrider.cluster.engine_settings import api_limits
+
+        self._config = config
+        self._bundles = bundles
+        self._board = board
+        self._service = Service(
+            config.model.served_name,
+            api_limits(config),
+            sees_clients=config.http.shows_client_addresses,
+        )
+
+    async def __serve_build_asgi_app__(self) -> FastAPI:
+        """Serve awaits this once, before it sends requests."""
+        try:
+            self._service.engine = await self._start()
+        except Exception as error:
+            if self._board is not None:
+                with contextlib.suppress(RayError):  # a replacement: nobody reads it any more
+                    await self._board.fail.remote(_failure(error))
+            raise
+        return create_app(self._service)
+
+    async def _start(self) -> Any:
+        from outrider.actors.engine import Engine
+        from outrider.cluster.engine_settings import engine_config
+        from outrider.cluster.ray_wiring import RayWiring
+
+        cluster = self._config.cluster
+        ports = range(cluster.first_port, cluster.first_port + cluster.num_ports)
+        has_tcp = cluster.placement != "STRICT_PACK"
+        group = ray.util.get_current_placement_group()
+        wiring = RayWiring(group, self._bundles, has_tcp, ports)
+        return await Engine.start(engine_config(self._config), wiring, self._say)
+
+    def _say(self, line: str) -> None:
+        log.info(line)
+        if self._board is not None:
+            self._board.say.remote(line)
+
+    def check_health(self) -> None:
+        """Ray Serve replaces the replica when this raises. Degraded is slower, not down."""
+        engine = self._service.engine
+        if engine is not None and (health := engine.health()).status == "failed":
+            raise WorkerLost(health.reason)
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica is stopped."""
+        engine, self._service.engine = self._service.engine, None
+        if engine is not None:
+            await engine.stop()  # type: ignore[attr-defined]  # routes may not, we may
+
+
+def _failure(error: Exception) -> Failure:
+    is_ours = isinstance(error, OutriderError)
+    trace = "" if is_ours else "".join(traceback.format_exception(error))
+    return Failure(type(error).__name__, str(error), trace)
+
+
+def application(
+    config: Config, bundles: list[dict[str, float]], board: Any | None = None
+) -> serve.Application:
+    """The application of this configuration over these bundles."""
+    engine, cluster = config.engine, config.cluster
+    deployment = serve.deployment(
+        serve.ingress()(EngineReplica),
+        name="engine",
+        num_replicas=cluster.num_replicas,
+        ray_actor_options={"num_cpus": bundles[0]["CPU"]},
+        placement_group_bundles=bundles,
+        placement_group_strategy=cluster.placement,
+        # The engine's own queue is the one that fills: it answers 429 in our envelope.
+        max_ongoing_requests=engine.max_batch + engine.max_waiting + 64,
+        graceful_shutdown_timeout_s=cluster.drain_s,
+        graceful_shutdown_wait_loop_s=0.2,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        max_constructor_retry_count=1 if board is not None else 20,
+        logging_config=LoggingConfig(log_level="WARNING", enable_access_log=False),
+    )
+    app: serve.Application = deployment.bind(config, bundles, board)
+    return app
+
+
+def build(arguments: dict[str, Any]) -> serve.Application:
+    """The application of a Serve configuration's `args`. Raises InvalidConfig."""
+    config = config_sources.build(config_sources.from_tree(arguments, "args"))
+    return application(config, cluster_bundles(config.cluster))

@@ -1,0 +1,100 @@
+"""`outrider check`: everything that can be found wanting without serving."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from outrider.actors.errors import OutriderError
+from outrider.cluster.config import Config
+from outrider.cluster.preflight import check_model, check_port, shown
+from outrider.cluster.terminal import options
+from outrider.cluster.terminal.console import REFUSED, errors_in_a_line, report, stderr
+
+
+def check(
+    target: options.Target = None,
+    draft: options.Draft = None,
+    k: options.K = None,
+    verification: options.Verification = None,
+    numerics: options.Numerics = None,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+    load: Annotated[bool, typer.Option("--load", help="Load the models too.")] = False,
+) -> None:
+    """Check the configuration, the models and the resources."""
+    with errors_in_a_line():
+        chosen = options.load_config(
+            config,
+            assignments,
+            target=target,
+            draft=draft,
+            k=k,
+            verification=verification,
+            numerics=numerics,
+        )
+    checks: dict[str, Callable[[], str]] = {
+        "target": lambda: _model("target", chosen.model.target_path),
+        "draft": lambda: _model("draft", chosen.model.draft_path),
+        "port": lambda: _port(chosen),
+        "resources": lambda: _resources(chosen),
+    }
+    if load:
+        checks["engine"] = lambda: asyncio.run(_engine(chosen))
+    is_fine = all([_passes(name, run) for name, run in checks.items()])
+    if not is_fine:
+        raise typer.Exit(REFUSED)
+
+
+def _passes(name: str, run: Callable[[], str]) -> bool:
+    """Run one check and print its line."""
+    try:
+        detail = run()
+    except OutriderError as error:
+        stderr().print(Text.assemble(("✗ ", "bold red"), f"{name}: {error}"))
+        return False
+    stderr().print(Text.assemble(("✓ ", "bold green"), f"{name}: {detail}"))
+    return True
+
+
+def _model(role: str, path: Path | None) -> str:
+    if path is None:
+        return "none; the target decodes alone"
+    return f"{check_model(role, path)} in {path}"
+
+
+def _port(config: Config) -> str:
+    check_port(config.http.host, config.http.port)
+    return f"{config.http.host}:{config.http.port} is free"
+
+
+def _resources(config: Config) -> str:
+    from outrider.cluster.launch import check_this_machine
+    from outrider.cluster.local_ray import LOCAL, connected
+
+    if config.cluster.address == LOCAL:
+        return check_this_machine(config)
+    with connected(config):
+        from outrider.cluster.placement import check_placeable, cluster_bundles
+
+        bundles = cluster_bundles(config.cluster)
+        check_placeable(config.cluster, bundles)
+        return f"{'; '.join(map(shown, bundles))} a replica, placeable in the cluster"
+
+
+async def _engine(config: Config) -> str:
+    from outrider.actors.wiring import InlineWiring
+    from outrider.cluster.worker_environment import worker_environment
+
+    os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
+    from outrider.actors.engine import Engine
+    from outrider.cluster.engine_settings import engine_config
+
+    engine = await Engine.start(engine_config(config), InlineWiring(), report)
+    info = engine.info
+    await engine.stop()
+    return f"numerics {info.numerics}, context {info.context_len}, fingerprint {info.fingerprint}"

@@ -1,0 +1,116 @@
+"""`outrider generate`: one text, in this process, without Ray or sockets."""
+
+import asyncio
+import os
+import secrets
+import sys
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode, seed_of
+from outrider.cluster.config import Config
+from outrider.cluster.terminal import options
+from outrider.cluster.terminal.console import errors_in_a_line, report
+
+if TYPE_CHECKING:
+    from outrider.actors.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one run is asked for."""
+
+    prompt: str
+    is_chat: bool
+    sampling: SamplingParams
+    seed: int  # as the operator wrote it, or drawn
+    is_speculated: bool
+    has_stats: bool
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
+    target: options.Target = None,
+    draft: options.Draft = None,
+    k: options.K = None,
+    verification: options.Verification = None,
+    numerics: options.Numerics = None,
+    max_tokens: Annotated[int, typer.Option(help="Tokens to generate at most.")] = 64,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Nucleus, after top_k.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 keeps all.")] = 0,
+    min_p: Annotated[float, typer.Option(help="Least likelihood, of the most likely's.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Repeats the text; drawn if not given.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Ends the text. Repeatable.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a user's message.")] = False,
+    speculation: Annotated[bool, typer.Option(help="Draft, or decode plainly.")] = True,
+    stats: Annotated[bool, typer.Option("--stats", help="Print what speculation did.")] = False,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+) -> None:
+    """Generate a text in this process."""
+    with errors_in_a_line():
+        chosen = options.load_config(
+            config,
+            assignments,
+            target=target,
+            draft=draft,
+            k=k,
+            verification=verification,
+            numerics=numerics,
+        )
+        sampling = SamplingParams(
+            temperature, top_k, top_p, min_p, max_tokens, stop=tuple(stop or ())
+        )
+        drawn = secrets.randbits(64) - 2**63 if seed is None else seed
+        seed_of(drawn)  # refused before the models are loaded
+        text = sys.stdin.read() if prompt == "-" else prompt
+        wish = Wish(text, chat, sampling, drawn, speculation, stats)
+        try:
+            asyncio.run(_run(chosen, wish))
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+async def _run(config: Config, wish: Wish) -> None:
+    from outrider.actors.wiring import InlineWiring
+    from outrider.cluster.launch import check_files
+    from outrider.cluster.worker_environment import worker_environment
+
+    check_files(config)
+    os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
+    from outrider.actors.engine import Engine
+    from outrider.cluster.engine_settings import engine_config
+
+    engine = await Engine.start(engine_config(config), InlineWiring(), report)
+    try:
+        await _write(engine, wish)
+    finally:
+        await engine.stop()
+    if wish.has_stats:
+        from outrider.cluster.terminal.stats import print_stats
+
+        print_stats(engine.statistics.snapshot(), engine.info, wish.seed)
+
+
+async def _write(engine: "Engine", wish: Wish) -> None:
+    from outrider.actors.request import Request
+
+    tokenizer = engine.tokenizer
+    ids = (
+        tokenizer.render_chat([{"role": "user", "content": wish.prompt}])
+        if wish.is_chat
+        else tokenizer.encode(wish.prompt)
+        if wish.prompt
+        else []
+    )
+    mode = VerificationMode(engine.info.verification)
+    speculation = Speculation(is_enabled=wish.is_speculated, verification=mode)
+    request = Request(tuple(ids), wish.sampling, seed_of(wish.seed), speculation=speculation)
+    async with aclosing(engine.generate(request)) as chunks:
+        async for chunk in chunks:
+            typer.echo(chunk.text, nl=False)
+    typer.echo()

@@ -1,0 +1,44 @@
+"""The flags that commands share, and the configuration they add up to."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outrider.cluster import config_sources
+from outrider.cluster.config import Config
+from outrider.cluster.config_sources import Setting
+
+Target = Annotated[
+    str | None, typer.Option(help="Target model: a directory, or 'demo' (the default).")
+]
+Draft = Annotated[
+    str | None, typer.Option(help="Draft model: a directory, 'demo', or 'none' to go without.")
+]
+K = Annotated[str | None, typer.Option("--k", help="Drafted tokens a round.")]
+Verification = Annotated[str | None, typer.Option(help="'coupled' (same text) or 'rejection'.")]
+Numerics = Annotated[str | None, typer.Option(help="'auto', 'exact' or 'fast'.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML configuration file.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="Any key: section.key=value. Repeatable.")
+]
+
+KEYS = {
+    "target": "model.target",
+    "draft": "model.draft",
+    "k": "engine.k",
+    "verification": "engine.verification",
+    "numerics": "engine.numerics",
+    "host": "http.host",
+    "port": "http.port",
+}
+
+
+def load_config(file: Path | None, assignments: list[str] | None, **flags: str | None) -> Config:
+    """Defaults, file, environment and flags. Raises InvalidConfig."""
+    settings = config_sources.from_assignments(assignments or [])
+    for name, value in flags.items():
+        if value is not None:
+            settings[KEYS[name]] = Setting(value, f"--{name}", is_text=True)
+    return config_sources.load(file, os.environ, settings)

@@ -1,0 +1,101 @@
+"""`outrider serve`: the HTTP server, until a signal ends it."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from outrider.cluster.config import Config
+from outrider.cluster.probe import Probe
+from outrider.cluster.terminal import options
+from outrider.cluster.terminal.console import errors_in_a_line, report, stderr
+
+WATCH_S = 5.0
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+Port = Annotated[str | None, typer.Option(help="Port to listen on.")]
+
+
+class _Stopped(BaseException):
+    """A signal came while the server was starting."""
+
+
+def serve(
+    target: options.Target = None,
+    draft: options.Draft = None,
+    k: options.K = None,
+    verification: options.Verification = None,
+    numerics: options.Numerics = None,
+    host: Host = None,
+    port: Port = None,
+    config: options.ConfigFile = None,
+    assignments: options.Assignments = None,
+) -> None:
+    """Serve a model over HTTP, with OpenAI's API."""
+    with errors_in_a_line():
+        chosen = options.load_config(
+            config,
+            assignments,
+            target=target,
+            draft=draft,
+            k=k,
+            verification=verification,
+            numerics=numerics,
+            host=host,
+            port=port,
+        )
+        _run(chosen)
+
+
+def _run(config: Config) -> None:
+    from outrider.cluster.launch import served
+
+    is_over = threading.Event()
+    is_starting = True
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if is_starting and not is_over.is_set():
+            is_over.set()
+            raise _Stopped
+        is_over.set()
+
+    def listen() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+
+    def say(line: str) -> None:
+        listen()  # again, as Ray puts a handler of its own in place
+        report(line)
+
+    listen()
+    try:
+        with served(config, say) as probe:
+            listen()
+            is_starting = False
+            _welcome(config, probe.url)
+            _watch(probe, is_over)
+    except _Stopped:
+        report("stopped while starting")
+
+
+def _watch(probe: Probe, is_over: threading.Event) -> None:
+    """Report each change of health until the server is to end."""
+    last = "ok"
+    while not is_over.wait(WATCH_S):
+        state = probe.state()
+        if state != last:
+            report(f"health is {state}")
+        last = state
+
+
+def _welcome(config: Config, url: str) -> None:
+    name = config.model.served_name
+    body = f'{{"model": "{name}", "prompt": "def add(a, b):", "max_tokens": 32}}'
+    console = stderr()
+    console.print(f"\n[bold]{escape(name)}[/bold] is served at [bold]{url}/v1[/bold]. Try:\n")
+    console.print(
+        escape(f"curl {url}/v1/completions -H 'Content-Type: application/json' -d '{body}'\n")
+    )
