@@ -1,10 +1,12 @@
-"""Attention and MLP modules of a common structure, each as two products and one compiled call.
+"""Attention and MLP modules of a common structure, each as two products and one compiled call,
+and the decoder layers made of them.
 
 Recognised by what they are made of, not by name of model: q, k, v (or fused qkv) and o projections
 with optional per-head norms; gate and up (or fused) and down projections. What is not of that
 structure stays as it is, and the self-test guards what is replaced.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -100,16 +102,22 @@ class FusedAttention(nn.Module):
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         """Shapes: hidden_states [1, T, H] → [1, T, H]."""
-        qkv = self.qkv(hidden_states)[0]
+        return self.rows(hidden_states[0], position_embeddings, step)[None], None
+
+    def rows(
+        self, hidden: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor], step: Pages
+    ) -> torch.Tensor:
+        """Shapes: hidden [T, H] → [T, H]."""
+        qkv = self.qkv(hidden)
         mixed = torch.empty(qkv.shape[0], self.mixed_width)
-        cosines, sines = step.rope(position_embeddings)
+        cosines, sines = step.rope(rope)
         keys, values = step.pool.layer(self.layer)
         attend_projected(
             qkv.numpy(), cosines, sines, self.q_norm, self.k_norm, self.eps, keys, values,
             step.step.tokens, step.step.paths, step.pool.table, step.pool.page_size,
             self.facts.window, self.scale, self.softcap, mixed.numpy(),
         )  # fmt: skip
-        return self.out(mixed)[None], None
+        return self.out(mixed)
 
 
 class FusedMlp(nn.Module):
@@ -125,11 +133,59 @@ class FusedMlp(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Shapes: hidden [1, T, H] → [1, T, H]."""
-        both = self.gate_up(hidden)[0]
+        return self.rows(hidden[0])[None]
+
+    def rows(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Shapes: hidden [T, H] → [T, H]."""
+        both = self.gate_up(hidden)
         gated = torch.empty(both.shape[0], self.inner)
         stages.gate_rows(both.numpy(), self.activation, gated.numpy())
-        down: torch.Tensor = self.down(gated)
-        return down[None]
+        return self.down(gated)
+
+
+class FusedLayer(nn.Module):
+    """Stands for a pre-norm decoder layer: x += attention(norm(x)); x += mlp(norm(x)).
+
+    Needs its attention and MLP to be fused already. Changes the hidden states in place: nothing
+    else holds them.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        names = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+        children = dict(layer.named_children())
+        if tuple(sorted(children)) != tuple(sorted(names)):
+            raise NotRecognised(f"a layer of {', '.join(children)}")
+        before, attention, between, mlp = (children[name] for name in names)
+        if not (isinstance(attention, FusedAttention) and isinstance(mlp, FusedMlp)):
+            raise NotRecognised("a layer whose attention or MLP is not fused")
+        self.before, self.between = self.norm_of(before), self.norm_of(between)
+        self.attention, self.mlp = attention, mlp
+
+    @staticmethod
+    def norm_of(module: nn.Module) -> tuple[Any, np.float32]:
+        """The weight and epsilon of a compiled RMSNorm."""
+        norm = as_rms_norm(module)
+        if norm is None or norm.array is None:
+            raise NotRecognised("a layer with other norms than RMSNorm")
+        return norm.array, norm.eps32
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        step: Pages,
+        **_: Any,
+    ) -> torch.Tensor:
+        """Shapes: hidden_states [1, T, H] → [1, T, H]."""
+        hidden = hidden_states[0]
+        x, normed = hidden.numpy(), torch.empty_like(hidden)
+        rows = normed.numpy()
+        stages.norm_rows(x, *self.before, rows)
+        delta = self.attention.rows(normed, position_embeddings, step)
+        stages.add_norm_rows(x, delta.numpy(), *self.between, rows)
+        hidden += self.mlp.rows(normed)
+        return hidden_states
 
 
 def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_rows: int) -> None:
@@ -145,3 +201,12 @@ def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_ro
                     changes.swap(parent, name, FusedMlp(child, min_rows))
             except NotRecognised:
                 continue
+
+
+def fuse_layers(model: nn.Module, changes: Replacements) -> None:
+    """Replace every decoder layer whose structure is known and whose blocks are fused."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if hasattr(child, "self_attn") and hasattr(child, "mlp"):
+                with suppress(NotRecognised):
+                    changes.swap(parent, name, FusedLayer(child))

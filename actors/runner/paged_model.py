@@ -1,13 +1,15 @@
 """The Hugging Face model over the KV pool: any architecture, any device, its parts made faster."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from outrider.actors.runner.attention import Pages
-from outrider.actors.runner.fused import fuse_blocks
+from outrider.actors.runner.fused import fuse_blocks, fuse_layers
 from outrider.actors.runner.kv_pool import KvPool
 from outrider.actors.runner.linear import PackedLinear, can_pack, pack_linears
 from outrider.actors.runner.loader import LoadedModel
@@ -35,8 +37,8 @@ class ByRow(nn.Module):
 class PagedModel:
     """The Hugging Face model itself, its parts replaced by faster equals.
 
-    `level` is how much is replaced: 2 whole attention and MLP blocks, linears and norms; 1 linears
-    and norms; 0 nothing.
+    `level` is how much is replaced: 3 whole decoder layers, and the body is entered past its
+    decorators; 2 attention and MLP blocks, linears and norms; 1 linears and norms; 0 nothing.
     """
 
     def __init__(self, loaded: LoadedModel, traced: Trace, *, is_exact: bool, level: int) -> None:
@@ -45,16 +47,22 @@ class PagedModel:
         self.changes = Replacements()
         min_rows = 2 if is_exact else 1
         is_cpu = self.device == "cpu"
-        self.is_direct = level == 2  # past the outer module, which only wraps body and head
+        self.is_direct = level >= 2  # past the outer module, which only wraps body and head
         config = self.model.config.get_text_config()
         self.softcap: float = getattr(config, "final_logit_softcapping", None) or 0.0
-        if level == 2 and is_cpu and loaded.dtype == torch.float32 and can_pack(loaded.dtype):
+        if level >= 2 and is_cpu and loaded.dtype == torch.float32 and can_pack(loaded.dtype):
             fuse_blocks(self.model, traced, self.changes, min_rows=min_rows)
+            if level == 3:
+                fuse_layers(self.model, self.changes)
         if level >= 1:
             fuse_norms(self.model, self.changes)
             if is_cpu:
                 pack_linears(self.model, self.changes, min_rows=min_rows)
-        self.body, self.head = self.model.base_model, self.model.get_output_embeddings()
+        body = self.model.base_model
+        self.body: Callable[..., Any] = body
+        if level == 3:
+            self.body = partial(inspect.unwrap(type(body).forward), body)
+        self.head = self.model.get_output_embeddings()
         self.is_padded = is_exact and any(
             isinstance(module, PackedLinear) for module in self.model.modules()
         )

@@ -69,7 +69,7 @@ class Runner:
 
     def _candidates(self, traced: Trace) -> Iterator[PagedModel]:
         """Fastest first; each is built only when the one before has failed its self-test."""
-        for level in (2, 1, 0):
+        for level in (3, 2, 1, 0):
             model = PagedModel(self.loaded, traced, is_exact=self.numerics == "exact", level=level)
             yield model
             model.changes.undo()

@@ -80,6 +80,15 @@ def gate_rows(x: Floats, activation: int, out: Floats) -> None:
 
 
 @compiled
+def add_norm_rows(x: Floats, delta: Floats, weight: Floats, eps: Any, out: Floats) -> None:
+    """x += delta, then the RMSNorm of every row. Shapes: x, delta, out [T, H], weight [H]."""
+    for t in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            x[t, i] += delta[t, i]
+        rms_norm(x[t], weight, eps, out[t])
+
+
+@compiled
 def norm_rows(x: Floats, weight: Floats, eps: Any, out: Floats) -> None:
     """RMSNorm of every row. Shapes: x, out [T, H], weight [H]."""
     for t in range(x.shape[0]):

@@ -164,8 +164,7 @@ async def measure(args, temperature, client):
     )
     assert engine.info.numerics == "exact"
     prompts = [
-        tuple(engine.tokenizer.render_chat([{"role": "user", "content": text}]))
-        for text in PROMPTS
+        tuple(engine.tokenizer.render_chat([{"role": "user", "content": text}])) for text in PROMPTS
     ]
     case = (prompts, temperature, args.tokens)
     variants = {"HF generate": lambda: hugging.run(*case, None)}
