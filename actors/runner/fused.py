@@ -153,7 +153,7 @@ class FusedLayer(nn.Module):
     def __init__(self, layer: Any) -> None:
         super().__init__()
         names = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
-        children = dict(layer.named_children())
+        children = {n: c for n, c in layer.named_children() if not isinstance(c, nn.Dropout)}
         if tuple(sorted(children)) != tuple(sorted(names)):
             raise NotRecognised(f"a layer of {', '.join(children)}")
         before, attention, between, mlp = (children[name] for name in names)

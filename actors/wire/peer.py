@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from typing import Protocol
+from typing import Protocol, cast
 
 from outrider.actors import errors
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
@@ -115,8 +115,7 @@ class SocketPeer(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -131,7 +131,9 @@ def _sampling(body: CompletionRequest | ChatRequest, max_tokens: int) -> Samplin
         "min_p": body.min_p,
     }
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return SamplingParams(max_tokens=max_tokens, stop=body.stops, **chosen)
+    return SamplingParams(
+        max_tokens=max_tokens, stop=body.stops, ignores_eos=bool(body.ignore_eos), **chosen
+    )
 
 
 def _speculation(body: CompletionRequest | ChatRequest, verification: str) -> Speculation:
