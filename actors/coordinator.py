@@ -10,16 +10,13 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from outrider.actors.drafting import Drafting
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerLost
 from outrider.actors.messages import (
-    AnyMessage,
     Close,
     Open,
     PrefillRow,
     ProposalRow,
-    Proposals,
-    Propose,
-    ProposeRow,
     VerdictRow,
     Verdicts,
     Verify,
@@ -49,7 +46,7 @@ class Coordinator:
         clock: Callable[[], float],
     ) -> None:
         self._target = target
-        self._draft = draft
+        self.drafting = Drafting(draft, k, statistics)
         self._scheduler = scheduler
         self._statistics = statistics
         self._k = k
@@ -59,7 +56,6 @@ class Coordinator:
         self._num_seqs = 0
         self._work = asyncio.Event()
         self._failure: OutriderError | None = None
-        self.draft_loss = ""  # why the draft is not used any more
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -91,7 +87,7 @@ class Coordinator:
             raise type(self._failure)(str(self._failure)) from self._failure
         self._num_seqs += 1
         sequence = Sequence(self._num_seqs, request, max_len)
-        live = Live(sequence, rules, asyncio.Queue(), is_drafted=False)
+        live = Live(sequence, rules, asyncio.Queue())
         self._live[sequence.seq] = live
         self._scheduler.add(sequence)
         self._work.set()
@@ -129,7 +125,7 @@ class Coordinator:
             return
         try:
             scheduled = self._clock()
-            proposals = await self._propose(plan)
+            proposals = await self.drafting.propose(plan)
             proposed = self._clock()
             verdicts = await self._verify(plan, proposals)
             verified = self._clock()
@@ -153,7 +149,8 @@ class Coordinator:
         if not admitted:
             return
         try:
-            await self._open(admitted)
+            await self._target.call(Open(tuple(s.open_row() for s in admitted)))
+            await self.drafting.open(admitted)
         except WorkerLost:
             raise
         except OutriderError as error:
@@ -162,82 +159,22 @@ class Coordinator:
     async def _close_left(self) -> None:
         if not self._left:
             return
-        message = Close(tuple(self._left))
+        seqs = tuple(self._left)
         self._left.clear()
-        await self._call_draft(message)
-        await self._target.call(message)
-
-    async def _open(self, admitted: list[Sequence]) -> None:
-        await self._target.call(Open(tuple(s.open_row() for s in admitted)))
-        drafted = [s for s in admitted if self._max_k(s) > 0]
-        if drafted and await self._call_draft(Open(tuple(s.open_row() for s in drafted))):
-            for sequence in drafted:
-                live = self._live.get(sequence.seq)
-                if live is not None:  # else cancelled meanwhile
-                    sequence.draft_base = sequence.base
-                    live.is_drafted = True
-
-    # propose
-
-    def _max_k(self, sequence: Sequence) -> int:
-        """What the request and the server allow; the round may allow less."""
-        speculation = sequence.request.speculation
-        if self._draft is None or not speculation.is_enabled:
-            return 0
-        return self._k if speculation.k is None else speculation.k
-
-    def _is_drafted(self, sequence: Sequence) -> bool:
-        return self._draft is not None and self._live[sequence.seq].is_drafted
-
-    async def _propose(self, plan: Plan) -> dict[int, ProposalRow]:
-        """A proposal for each row that the draft follows. Changes nothing in any sequence."""
-        asks = tuple(
-            ProposeRow(s.seq, s.base, s.since(s.draft_base), k)
-            for s in plan.rows
-            if self._is_live(s) and self._is_drafted(s)
-            if (k := min(self._max_k(s), s.num_left - 1)) > 0
-        )
-        prefill = tuple(
-            PrefillRow(s.seq, size)
-            for s, size in plan.prefill
-            if self._is_live(s) and self._is_drafted(s)
-        )
-        if not asks and not prefill:
-            return {}
-        answer = await self._call_draft(Propose(asks, prefill))
-        if not isinstance(answer, Proposals):
-            return {}
-        self._statistics.add(num_draft_passes=answer.num_passes, draft_forward_s=answer.forward_s)
-        for ask, row in zip(asks, answer.rows, strict=True):
-            live = self._live.get(ask.seq)
-            if live is not None:  # else cancelled while the draft was at it
-                live.sequence.draft_base = ask.base
-                live.is_drafted = not row.reason  # given where the draft cannot follow any more
-        return {row.seq: row for row in answer.rows}
-
-    async def _call_draft(self, message: AnyMessage) -> AnyMessage | None:
-        """The draft's answer; none if it failed, and then rows run plainly."""
-        if self._draft is None:
-            return None
-        try:
-            return await self._draft.call(message)
-        except OutriderError as error:
-            log.error("going on without the draft: %s", error)
-            self.draft_loss = str(error)
-            self._draft = None
-            return None
+        await self.drafting.close(seqs)
+        await self._target.call(Close(seqs))
 
     # verify
 
     async def _verify(self, plan: Plan, proposals: dict[int, ProposalRow]) -> Verdicts:
         rows = []
         for sequence in plan.rows:
-            if self._is_live(sequence):
+            if not sequence.state.is_final:  # cancelled meanwhile
                 proposal = proposals.get(sequence.seq)
                 tokens, support = (proposal.tokens, proposal.rows) if proposal else ((), ())
                 id_ = sequence.num_proposals + 1
                 rows.append(VerifyRow(sequence.seq, id_, sequence.base, tokens, support))
-        prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if self._is_live(s))
+        prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if not s.state.is_final)
         if not rows and not prefill:
             return Verdicts((), 0.0, 0.0)
         answer = await self._target.call(Verify(tuple(rows), prefill))
@@ -292,9 +229,6 @@ class Coordinator:
             self._finish(live, reason)
 
     # endings
-
-    def _is_live(self, sequence: Sequence) -> bool:
-        return sequence.seq in self._live
 
     def _finish(self, live: Live, reason: FinishReason) -> None:
         live.sequence.finish_reason = reason

@@ -213,8 +213,8 @@ class Engine:
         reason = ""
         if coordinator.failure is not None:
             status, reason = "failed", str(coordinator.failure)
-        elif coordinator.draft_loss:
-            status, reason = "degraded", coordinator.draft_loss
+        elif coordinator.drafting.loss:
+            status, reason = "degraded", coordinator.drafting.loss
         elif lost := [worker.role for worker in workers if worker.state == "lost"]:
             status, reason = "degraded", f"lost while idle: {', '.join(lost)}"
         return EngineHealth(

@@ -58,7 +58,6 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.num_prefilled = 0  # prompt tokens that the workers were told to compute
         self.num_proposals = 0
-        self.draft_base = 0  # committed length that the draft knows of
 
     @property
     def base(self) -> int:

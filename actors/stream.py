@@ -17,7 +17,6 @@ class Live:
     sequence: Sequence
     rules: StopRules
     chunks: asyncio.Queue[Chunk | OutriderError]
-    is_drafted: bool  # whether the draft knows of it
 
 
 class ChunkStream:

@@ -176,7 +176,7 @@ async def test_losing_the_draft_costs_speed_only():
         bench.draft.failure = WorkerLost("the draft is gone")
         rest = [i async for chunk in stream for i in chunk.token_ids]
         assert [*first.token_ids, *rest] == toy.continuation((1, 2, 3), 30)
-        assert bench.coordinator.draft_loss == "the draft is gone"
+        assert bench.coordinator.drafting.loss == "the draft is gone"
         assert await bench.ids((9,)) == toy.continuation((9,), 20)
 
 
