@@ -5,6 +5,7 @@ What `outrider generate`, the HTTP routes and the tests talk to. Knows where wor
 Wiring.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from outrider.actors.coordinator import Coordinator
-from outrider.actors.errors import InvalidConfig, InvalidRequest, ShuttingDown
+from outrider.actors.errors import InvalidConfig, InvalidRequest, OutriderError, ShuttingDown
 from outrider.actors.messages import Describe, Description
 from outrider.actors.request import Request
 from outrider.actors.sampling import MAX_K, VerificationMode
@@ -125,12 +126,8 @@ class Engine:
         async with AsyncExitStack() as resources:
             resources.push_async_callback(wiring.close)
             tokenizer = _load_tokenizers(config, progress)
-            target, facts = await _start_worker("target", config, tokenizer, wiring, progress)
-            peers = [target]
-            draft = None
-            if config.draft is not None:
-                draft, _ = await _start_worker("draft", config, tokenizer, wiring, progress)
-                peers.append(draft)
+            peers, facts = await _start_workers(config, tokenizer, wiring, progress)
+            target, draft = peers[0], peers[1] if config.draft is not None else None
             limits = Limits(
                 facts.num_pages,
                 facts.page_size,
@@ -228,6 +225,23 @@ def _load_tokenizers(config: EngineConfig, progress: Progress) -> Tokenizer:
     if config.draft is not None:
         check_vocabularies(tokenizer, Tokenizer(config.draft))
     return tokenizer
+
+
+async def _start_workers(
+    config: EngineConfig, tokenizer: Tokenizer, wiring: Wiring, progress: Progress
+) -> tuple[list[Peer], Description]:
+    """The target and, if there is one, the draft, loading side by side; the target's facts."""
+    roles = ["target"] if config.draft is None else ["target", "draft"]
+    try:
+        async with asyncio.TaskGroup() as group:
+            starts = [
+                group.create_task(_start_worker(role, config, tokenizer, wiring, progress))
+                for role in roles
+            ]
+    except* OutriderError as failures:
+        raise failures.exceptions[0] from None
+    started = [start.result() for start in starts]
+    return [peer for peer, _ in started], started[0][1]
 
 
 async def _start_worker(

@@ -44,6 +44,7 @@ PROMPTS = [
     "How do I use json.dumps?",
 ]
 KS = (1, 2, 3, 4, 5, 6)
+HTTP_KS = (2, 4)
 ASSISTED = (3, 4, 5, 6)
 
 
@@ -173,7 +174,7 @@ async def measure(args, temperature, client):
         variants[f"HF assisted {how}"] = lambda how=how: hugging.run(*case, how)
     for k in (0, *KS):
         variants[f"Outrider k={k}"] = lambda k=k: in_process(engine, *case, k)
-        if client is not None:
+        if client is not None and k in HTTP_KS:
             for way in ("stream", "whole"):
                 variants[f"HTTP {way} k={k}"] = lambda k=k, way=way: asyncio.to_thread(
                     over_http, client, *case, k, way == "stream"
@@ -218,10 +219,10 @@ def report(console, seconds, tokens, temperature):
         f"best ({fast}) / best assisted ({assisted})": (fast, assisted, 1.8),
         f"best ({fast}) / k=0 in process": (fast, "Outrider k=0", None),
     }
-    k = fast.removeprefix("Outrider ")
     for way in ("stream", "whole"):
-        if f"HTTP {way} {k}" in seconds:
-            pairs[f"HTTP {way} / in process, {k}"] = (f"HTTP {way} {k}", fast, 0.85)
+        for k in HTTP_KS:
+            if (over := f"HTTP {way} k={k}") in seconds:
+                pairs[f"{over} / in process"] = (over, f"Outrider k={k}", 0.85)
     result = {}
     for name, (fast_one, slow_one, bar) in pairs.items():
         middle, low, high = ratio(seconds, fast_one, slow_one)
