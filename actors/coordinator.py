@@ -17,6 +17,8 @@ from outrider.actors.messages import (
     Open,
     PrefillRow,
     ProposalRow,
+    Round,
+    RoundAnswer,
     VerdictRow,
     Verdicts,
     Verify,
@@ -28,6 +30,7 @@ from outrider.actors.sequence import Event, Sequence, State
 from outrider.actors.statistics import Statistics
 from outrider.actors.stream import ChunkStream, Live
 from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.wire.paired import PairedDraft
 from outrider.actors.wire.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -46,6 +49,7 @@ class Coordinator:
         clock: Callable[[], float],
     ) -> None:
         self._target = target
+        self._is_paired = isinstance(draft, PairedDraft)
         self.drafting = Drafting(draft, k, statistics)
         self._scheduler = scheduler
         self._statistics = statistics
@@ -125,10 +129,15 @@ class Coordinator:
             return
         try:
             scheduled = self._clock()
-            proposals = await self.drafting.propose(plan)
-            proposed = self._clock()
-            verdicts = await self._verify(plan, proposals)
-            verified = self._clock()
+            if self._is_paired:
+                proposals, verdicts = await self._propose_and_verify(plan)
+                verified = self._clock()
+                proposed = verified - verdicts.forward_s - verdicts.verdict_s
+            else:
+                proposals = await self.drafting.propose(plan)
+                proposed = self._clock()
+                verdicts = await self._verify(plan, proposals)
+                verified = self._clock()
             self._commit(plan, proposals, verdicts)
         except WorkerLost:
             raise
@@ -166,7 +175,33 @@ class Coordinator:
 
     # verify
 
+    async def _propose_and_verify(self, plan: Plan) -> tuple[dict[int, ProposalRow], Verdicts]:
+        """Both steps in one message, where draft and target are a pair in one process."""
+        ask = self.drafting.ask(plan)
+        if ask is None:
+            return {}, await self._verify(plan, {})
+        answer = await self._target.call(Round(ask, self._message(plan, {})))
+        if not isinstance(answer, RoundAnswer):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundAnswer")
+        self._count(answer.verdicts)
+        return self.drafting.take(ask, answer.proposals), answer.verdicts
+
     async def _verify(self, plan: Plan, proposals: dict[int, ProposalRow]) -> Verdicts:
+        message = self._message(plan, proposals)
+        if not message.rows and not message.prefill:
+            return Verdicts((), 0.0, 0.0)
+        answer = await self._target.call(message)
+        if not isinstance(answer, Verdicts):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
+        self._count(answer)
+        return answer
+
+    def _count(self, verdicts: Verdicts) -> None:
+        self._statistics.add(
+            num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
+        )
+
+    def _message(self, plan: Plan, proposals: dict[int, ProposalRow]) -> Verify:
         rows = []
         for sequence in plan.rows:
             if not sequence.state.is_final:  # cancelled meanwhile
@@ -175,15 +210,7 @@ class Coordinator:
                 id_ = sequence.num_proposals + 1
                 rows.append(VerifyRow(sequence.seq, id_, sequence.base, tokens, support))
         prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if not s.state.is_final)
-        if not rows and not prefill:
-            return Verdicts((), 0.0, 0.0)
-        answer = await self._target.call(Verify(tuple(rows), prefill))
-        if not isinstance(answer, Verdicts):
-            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
-        self._statistics.add(
-            num_target_passes=1, target_forward_s=answer.forward_s, verdict_s=answer.verdict_s
-        )
-        return answer
+        return Verify(tuple(rows), prefill)
 
     # commit
 

@@ -23,6 +23,7 @@ from outrider.actors.statistics import Statistics
 from outrider.actors.stream import ChunkStream
 from outrider.actors.text.stop_rules import StopRules
 from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
+from outrider.actors.wire.paired import PairedDraft
 from outrider.actors.wire.peer import Peer
 from outrider.actors.wiring import Wiring, WorkerSpec
 
@@ -49,6 +50,7 @@ class EngineConfig:
     max_waiting: int = 256  # sequences queued behind them
     token_budget: int = 256  # tokens of one target forward
     num_threads: int = 1  # of each worker
+    is_paired: bool = False  # draft and target in one process: lockstep on one device or core
 
     def __post_init__(self) -> None:
         if not 0 <= self.k <= MAX_K:
@@ -231,7 +233,7 @@ async def _start_workers(
     config: EngineConfig, tokenizer: Tokenizer, wiring: Wiring, progress: Progress
 ) -> tuple[list[Peer], Description]:
     """The target and, if there is one, the draft, loading side by side; the target's facts."""
-    roles = ["target"] if config.draft is None else ["target", "draft"]
+    roles = ["target"] if config.draft is None or config.is_paired else ["target", "draft"]
     try:
         async with asyncio.TaskGroup() as group:
             starts = [
@@ -240,8 +242,10 @@ async def _start_workers(
             ]
     except* OutriderError as failures:
         raise failures.exceptions[0] from None
-    started = [start.result() for start in starts]
-    return [peer for peer, _ in started], started[0][1]
+    peers, facts = [start.result()[0] for start in starts], starts[0].result()[1]
+    if config.draft is not None and config.is_paired:
+        peers.append(PairedDraft(peers[0]))
+    return peers, facts
 
 
 async def _start_worker(
@@ -260,6 +264,7 @@ async def _start_worker(
         dtype=config.dtype,
         numerics=config.numerics,
         num_threads=config.num_threads,
+        paired_draft=str(config.draft) if config.draft is not None and config.is_paired else None,
     )
     peer = await wiring.start(spec)
     facts = cast(Description, await peer.call(Describe()))

@@ -90,7 +90,7 @@ class ProposalRow(Record, frozen=True):
     seq: int
     tokens: tuple[TokenId, ...]
     rows: tuple[SparseRow, ...]  # one per token in rejection mode, else empty
-    reason: str  # why there are fewer than asked: "", "context", "vocabulary", "pages", "logits"
+    reason: str  # why fewer than asked: "", "context", "vocabulary", "pages", "logits", "failed"
 
 
 class Proposals(Message, frozen=True):
@@ -137,6 +137,23 @@ class Verdicts(Message, frozen=True):
     verdict_s: float
 
 
+class Round(Message, frozen=True):
+    """Propose, then verify those proposals: a round of a pair in one process.
+
+    The rows of `verify` come without tokens. Answered by RoundAnswer.
+    """
+
+    propose: Propose
+    verify: Verify
+
+
+class RoundAnswer(Message, frozen=True):
+    """The pair's answer to Round."""
+
+    proposals: Proposals
+    verdicts: Verdicts
+
+
 class Describe(Message, frozen=True):
     """Answered by Description."""
 
@@ -174,6 +191,12 @@ class Pong(Message, frozen=True):
     num_free_pages: Count
 
 
+class ToDraft(Message, frozen=True):
+    """For the draft of a pair, where a message would else be its target's."""
+
+    message: Open | Close | Ping | Describe
+
+
 class Failure(Message, frozen=True):
     """The call could not be carried out: the error's class name, and its message."""
 
@@ -189,6 +212,9 @@ AnyMessage = (
     | Proposals
     | Verify
     | Verdicts
+    | Round
+    | RoundAnswer
+    | ToDraft
     | Describe
     | Description
     | Ping

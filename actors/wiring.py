@@ -35,6 +35,7 @@ class WorkerSpec:
     dtype: str = "auto"
     numerics: str = "auto"  # "auto" | "exact" | "fast"
     num_threads: int = 1
+    paired_draft: str | None = None  # of a target: the draft that shares its process and thread
 
 
 class Wiring(Protocol):

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,14 +18,26 @@ from outrider.actors.runner.runner import Runner
 from outrider.actors.wiring import WorkerSpec
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import ModelWorker
+from outrider.actors.workers.pair import PairWorker
 from outrider.actors.workers.target import TargetWorker
+from outrider.actors.workers.worker import Worker
 from outrider.kernels.cpu import CpuBackend
 
 PAGE_SIZE = 16
 
 
-def load_worker(spec: WorkerSpec) -> ModelWorker:
-    """Load the model and build its worker. Raises OutriderError."""
+def load_worker(spec: WorkerSpec) -> Worker:
+    """Load the model, or a pair of them, and build the worker. Raises OutriderError."""
+    worker = _load_one(spec)
+    if spec.paired_draft is None:
+        return worker
+    draft = _load_one(replace(spec, role="draft", model=spec.paired_draft, paired_draft=None))
+    assert isinstance(worker, TargetWorker)
+    assert isinstance(draft, DraftWorker)
+    return PairWorker(worker, draft)
+
+
+def _load_one(spec: WorkerSpec) -> ModelWorker:
     torch.set_num_threads(spec.num_threads)
     folder = Path(spec.model)
     loaded = load_model(folder, device=spec.device, dtype=spec.dtype)

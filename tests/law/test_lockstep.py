@@ -7,8 +7,10 @@ import torch
 import transformers as hf
 from batches import alone, check, output, requests, speculating
 
+from outrider.actors.errors import PoolExhausted
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, VerificationMode
+from outrider.actors.workers.draft import DraftWorker
 
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
 KINDS = ["good", "random", "adversarial"]
@@ -25,10 +27,34 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
     assert snapshot.num_drafted > 500
 
 
-@pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("gemma2", "adversarial")])
-async def test_over_sockets_too(engine_of, architecture, kind):
-    async with engine_of(architecture, kind, wiring="process") as engine:
+@pytest.mark.parametrize(
+    ("architecture", "kind", "is_paired"),
+    [("demo", "own", False), ("gemma2", "adversarial", True)],
+)
+async def test_over_sockets_too(engine_of, architecture, kind, is_paired):
+    async with engine_of(architecture, kind, wiring="process", is_paired=is_paired) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_pair_in_one_process_too(engine_of, kind):
+    async with engine_of("qwen3", kind, is_paired=True, token_budget=24) as engine:
+        await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
+        assert engine.statistics.snapshot().num_draft_passes > 100
+        assert [worker.role for worker in engine.health().workers] == ["target", "draft"]
+
+
+async def test_a_pair_goes_on_without_a_failing_draft(engine_of, monkeypatch):
+    async with engine_of("llama", "good", is_paired=True) as engine:
+        batch = requests(4, {"temperature": 1.0}, 4096, seed=2)
+        expected = await alone(engine, batch)
+
+        def fail(self, message):
+            raise PoolExhausted("Got a step of 9 pages, 3 are free")
+
+        monkeypatch.setattr(DraftWorker, "_propose", fail)
+        assert await asyncio.gather(*(output(engine, each) for each in batch)) == expected
+        assert engine.health().status == "ok"
 
 
 async def test_batches_of_mixed_k_and_chunked_prompts(engine_of):

@@ -1,0 +1,25 @@
+"""The draft of a pair as a peer of its own: it shares its target's connection."""
+
+from outrider.actors.messages import AnyMessage, Close, Describe, Open, Ping, ToDraft
+from outrider.actors.wire.peer import Peer
+
+
+class PairedDraft:
+    """Wraps what is for the draft; rounds go to the pair as a whole."""
+
+    role = "draft"
+
+    def __init__(self, pair: Peer) -> None:
+        self.pair = pair
+        self.pid = pair.pid
+
+    @property
+    def is_lost(self) -> bool:
+        return self.pair.is_lost
+
+    async def call(self, message: AnyMessage) -> AnyMessage:
+        assert isinstance(message, Open | Close | Ping | Describe), type(message)
+        return await self.pair.call(ToDraft(message))
+
+    async def close(self) -> None:
+        """Nothing: the connection is the target's."""
