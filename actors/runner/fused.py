@@ -22,6 +22,8 @@ from outrider.actors.runner.paged_attention import attend_projected
 from outrider.actors.runner.replacement import Replacements
 from outrider.actors.runner.trace import Trace
 
+FEW_POSITIONS = 16384
+
 
 class NotRecognised(Exception):
     """A module is not of the structure that something faster can stand for; says what it met."""
@@ -186,6 +188,42 @@ class FusedLayer(nn.Module):
         stages.add_norm_rows(x, delta.numpy(), *self.between, rows)
         hidden += self.mlp.rows(normed)
         return hidden_states
+
+
+class FusedBody:
+    """Stands for a decoder's body whose layers are all fused: embed, layers, norm.
+
+    Not a module: it enters the model's own embedding, rotation and norm past the model's forward,
+    which would build masks, outputs and copies of its list of layers on every call.
+    """
+
+    def __init__(self, body: Any, context_len: int) -> None:
+        children = dict(body.named_children())
+        if set(children) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
+            raise NotRecognised(f"a body of {', '.join(children)}")
+        self.layers = list(body.layers)
+        if not all(isinstance(layer, FusedLayer) for layer in self.layers):
+            raise NotRecognised("a body whose layers are not all fused")
+        self.embed, self.norm, self.rotary = body.embed_tokens, body.norm, body.rotary_emb
+        self.ropes: tuple[torch.Tensor, ...] = ()  # cosines and sines of every position, if few
+        if context_len <= FEW_POSITIONS:
+            with torch.inference_mode():
+                every = torch.arange(context_len)[None]
+                self.ropes = tuple(self.rotary(torch.empty(1), position_ids=every))
+
+    def __call__(
+        self, input_ids: torch.Tensor, position_ids: torch.Tensor, step: Pages, **_: Any
+    ) -> tuple[torch.Tensor]:
+        """Shapes: input_ids, position_ids [1, T] → ([1, T, H],)."""
+        hidden = self.embed(input_ids)
+        if self.ropes:
+            at = position_ids[0]
+            rope = tuple(table.index_select(1, at) for table in self.ropes)
+        else:
+            rope = self.rotary(hidden, position_ids=position_ids)
+        for layer in self.layers:
+            hidden = layer.forward(hidden, rope, step)
+        return (self.norm(hidden),)
 
 
 def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_rows: int) -> None:

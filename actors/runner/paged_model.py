@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from outrider.actors.runner.attention import Pages
-from outrider.actors.runner.fused import fuse_blocks, fuse_layers
+from outrider.actors.runner.fused import FusedBody, NotRecognised, fuse_blocks, fuse_layers
 from outrider.actors.runner.kv_pool import KvPool
 from outrider.actors.runner.linear import PackedLinear, can_pack, pack_linears
 from outrider.actors.runner.loader import LoadedModel
@@ -61,7 +61,10 @@ class PagedModel:
         body = self.model.base_model
         self.body: Callable[..., Any] = body
         if level == 3:
-            self.body = partial(inspect.unwrap(type(body).forward), body)
+            try:
+                self.body = FusedBody(body, loaded.context_len)
+            except NotRecognised:
+                self.body = partial(inspect.unwrap(type(body).forward), body)
         self.head = self.model.get_output_embeddings()
         self.is_padded = is_exact and any(
             isinstance(module, PackedLinear) for module in self.model.modules()
