@@ -23,6 +23,7 @@ from outrider.actors.runner.replacement import Replacements
 from outrider.actors.runner.trace import Trace
 
 FEW_POSITIONS = 16384
+LEAST_POSITIONS = 512  # the probe goes beyond a very short context
 
 
 class NotRecognised(Exception):
@@ -208,7 +209,7 @@ class FusedBody:
         self.ropes: tuple[torch.Tensor, ...] = ()  # cosines and sines of every position, if few
         if context_len <= FEW_POSITIONS:
             with torch.inference_mode():
-                every = torch.arange(context_len)[None]
+                every = torch.arange(max(context_len, LEAST_POSITIONS))[None]
                 self.ropes = tuple(self.rotary(torch.empty(1), position_ids=every))
 
     def __call__(
