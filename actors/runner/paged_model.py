@@ -37,8 +37,9 @@ class ByRow(nn.Module):
 class PagedModel:
     """The Hugging Face model itself, its parts replaced by faster equals.
 
-    `level` is how much is replaced: 3 whole decoder layers, and the body is entered past its
-    decorators; 2 attention and MLP blocks, linears and norms; 1 linears and norms; 0 nothing.
+    `level` is how much is replaced: 3 whole decoder layers, and the body is entered past its own
+    forward or, where that is not known, past its decorators; 2 attention and MLP blocks, linears
+    and norms; 1 linears and norms; 0 nothing.
     """
 
     def __init__(self, loaded: LoadedModel, traced: Trace, *, is_exact: bool, level: int) -> None:

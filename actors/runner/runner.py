@@ -55,6 +55,7 @@ class Runner:
         self.model = self._first_sound(traced, small, text, wanted)
         if self.numerics == "exact":
             self._probe(small, is_strict)
+        self.model.changes.keep()  # one copy of the weights
         self.pool = self._pool(traced, num_tokens, page_size)
 
     def _pool(self, traced: Trace, num_tokens: int, page_size: int) -> KvPool:
