@@ -5,6 +5,7 @@ import numpy as np
 from outrider.kernels.contract import (
     F32,
     I32,
+    MAX_GUESSES,
     TILE,
     ContractError,
     Proposals,
@@ -31,26 +32,40 @@ def check_verify(
     logits: F32, proposals: Proposals, sampling: Sampling, raw_logits: F32 | None
 ) -> None:
     """Raise ContractError unless the arguments of `Backend.verify` fit each other."""
-    batch, width = proposals.num_drafted.size, logits.shape[-1]
+    shape = proposals.tokens.size + proposals.num_drafted.size, logits.shape[-1]
+    check_logits("logits", logits, shape)
+    if raw_logits is not None:
+        check_logits("raw_logits", raw_logits, shape)
+    check_verdicts(shape[1], proposals, sampling)
+
+
+def check_verdicts(width: int, proposals: Proposals, sampling: Sampling) -> None:
+    """Raise ContractError unless these fit each other and rows of `width` ids."""
+    batch = proposals.num_drafted.size
     if sampling.rule.size != batch:
         raise ContractError(f"Got sampling of {sampling.rule.size}, expected {batch} sequences")
-    rows = proposals.tokens.size + batch
-    check_logits("logits", logits, (rows, width))
-    if raw_logits is not None:
-        check_logits("raw_logits", raw_logits, (rows, width))
     dense = proposals.dense_probs
     if dense is not None and dense.shape[1] != width:
         raise ContractError(f"Got dense_probs of width {dense.shape[1]}, expected {width}")
 
 
-def check_draw(logits: F32, sampling: Sampling, position: I32, vocab_size: int, top_m: int) -> None:
+def check_draw(
+    logits: F32, sampling: Sampling, position: I32, vocab_size: int, top_m: int, num_guesses: int
+) -> None:
     """Raise ContractError unless the arguments of `Backend.draw` fit each other."""
     check_logits("logits", logits, (sampling.rule.size, logits.shape[-1]))
+    check_draws(logits.shape[1], sampling, position, vocab_size, top_m, num_guesses)
+
+
+def check_draws(
+    width: int, sampling: Sampling, position: I32, vocab_size: int, top_m: int, num_guesses: int
+) -> None:
+    """Raise ContractError unless these fit each other and rows of `width` ids."""
     expect_array("position", position, np.int32, (sampling.rule.size,))
     expect_within("position", position, 0, 2**31 - 1)
-    if not 1 <= vocab_size <= logits.shape[1]:
-        raise ContractError(
-            f"Got vocab_size={vocab_size}, expected 1 ≤ vocab_size ≤ {logits.shape[1]}"
-        )
+    if not 1 <= vocab_size <= width:
+        raise ContractError(f"Got vocab_size={vocab_size}, expected 1 ≤ vocab_size ≤ {width}")
     if not 1 <= top_m <= TILE:
         raise ContractError(f"Got top_m={top_m}, expected 1 ≤ top_m ≤ {TILE}")
+    if not 0 <= num_guesses <= MAX_GUESSES:
+        raise ContractError(f"Got {num_guesses=}, expected 0 ≤ num_guesses ≤ {MAX_GUESSES}")

@@ -18,9 +18,9 @@ from outrider.kernels.compiled_arithmetic import (
     woven,
 )
 from outrider.kernels.compiled_filter import count_from, kth_key
-from outrider.kernels.compiled_race import race
+from outrider.kernels.compiled_race import insert, leaders, race
 from outrider.kernels.compiled_row import first_largest, ordered, padded_sum
-from outrider.kernels.compiled_verdict import GREEDY, REJECTION, TOKEN, num_tiles, prepare
+from outrider.kernels.compiled_verdict import FINAL, GREEDY, REJECTION, TOKEN, num_tiles, prepare
 from outrider.kernels.philox import Purpose
 
 DRAFT = u32(Purpose.DRAFT)
@@ -56,10 +56,26 @@ def race_support(ids: Any, probs: Any, position: Any, domain: u32, key: u64) -> 
     return index
 
 
+@compiled
+def guess(
+    z: Any, peaks: Any, peak: f32, mass: f32, rule: Any, at: Any, choice: u32, key: u64, out: Any
+) -> None:
+    """What the target will draw here, best first; `out` comes full of -1."""
+    if len(out) == 0:
+        return
+    if rule == GREEDY:
+        scores = np.full(len(out), f32(-np.inf), f32)
+        for i in range(len(z)):
+            insert(i, z[i], out, scores)
+        return
+    purpose = FINAL if rule == REJECTION else TOKEN
+    leaders(z, peaks, peak, mass, at, u32(purpose | choice), key, out)
+
+
 @woven
 def draw(logits: Any, position: Any, sampling: Any, out: Any) -> None:
     """Each row's drafted token."""
-    tokens, prob, support_ids, support_probs, error = out
+    tokens, prob, support_ids, support_probs, guesses, error = out
     flat, stride, vocab_size = logits
     z, peaks = np.empty(vocab_size, f32), np.empty(num_tiles(vocab_size), f32)
     for r in range(len(position)):
@@ -71,6 +87,7 @@ def draw(logits: Any, position: Any, sampling: Any, out: Any) -> None:
             continue
         key, at = sampling[5][r], np.int64(position[r])
         choice = u32(sampling[6][r] << u32(8))
+        guess(z, peaks, peak, mass, sampling[0][r], at, choice, key, guesses[r])
         if sampling[0][r] == REJECTION:
             ids, probs = support_ids[r], support_probs[r]
             count = truncate(z, peak, len(ids), ids, probs)

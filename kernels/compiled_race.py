@@ -97,3 +97,38 @@ def race(
             if score > best or (score == best and score > ZERO and start + i < token):
                 best, token = score, start + i
     return token
+
+
+@compiled
+def leaders(
+    z: Any, peaks: Any, peak: f32, mass: f32, position: Any, domain: u32, key: u64, out: Any
+) -> None:
+    """The first ids of the race over the whole row, best first; `out` comes full of -1."""
+    inverse = ONE / mass
+    noise, weights = np.empty(TILE, f32), np.empty(TILE, f32)
+    scores, best = np.empty(TILE, f32), np.zeros(len(out), f32)
+    for t in range(len(peaks)):
+        if not peaks[t] - peak > EXP_FLOOR:
+            continue
+        piece = z[t * TILE : (t + 1) * TILE]
+        exponentials(t, len(piece), position, domain, key, noise)
+        exps(piece, peaks[t], weights)
+        for _ in range(len(out)):
+            i = winner(weights, noise, len(piece), scores)
+            if i < 0:
+                break
+            weights[i] = ZERO
+            insert(t * TILE + i, exp(piece[i] - peak) * inverse / noise[i], out, best)
+
+
+@compiled
+def insert(token: Any, score: f32, tokens: Any, scores: Any) -> None:
+    """Keep the largest scores, in falling order; a later id goes behind its equals."""
+    at = len(tokens)
+    while at > 0 and score > scores[at - 1]:
+        at -= 1
+    if at == len(tokens):
+        return
+    for j in range(len(tokens) - 1, at, -1):
+        tokens[j], scores[j] = tokens[j - 1], scores[j - 1]
+    tokens[at], scores[at] = token, score

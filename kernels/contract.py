@@ -37,16 +37,21 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
 9.  Log-probs: `(z_x - M) - log(Z)` of the raw row: temperature 1, no filter.
 10. A draft's row in rejection mode: after the filters the `top_m` largest z (of equals the lowest
     ids), by ascending id, `exp(z - M) * (1 / tree)`; raced at that scale.
+11. A draft's guesses of the target's draw, best first: greedy by z; else by item 7's race over the
+    draft's whole row (rejection: with the recovered token's noise), each tile sending as many
+    winners as guesses are asked. Only ids of positive weight; of equals the lowest id first.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+if TYPE_CHECKING:
+    from outrider.kernels.edits import Edits
 F32: TypeAlias = NDArray[np.float32]
 I32: TypeAlias = NDArray[np.int32]
 U8: TypeAlias = NDArray[np.uint8]
@@ -54,6 +59,7 @@ U32: TypeAlias = NDArray[np.uint32]
 U64: TypeAlias = NDArray[np.uint64]
 
 TILE = 4096
+MAX_GUESSES = 64  # of a draft's row
 MAX_CHOICE = 2**24 - 1  # shares a counter word with the purpose
 MIN_TEMPERATURE, MAX_TEMPERATURE = 2.0**-20, 2.0**20
 
@@ -233,8 +239,7 @@ class Verdicts:
 
     num_accepted: I32  # [B]
     token: I32  # [B] recovered (after a rejection) or bonus (all accepted); always there
-    logprobs: F32  # [B, K + 1] natural, of each emitted token under the raw logits; zeros beyond,
-    #                NaN where raw_logits are faulty
+    logprobs: F32  # [B, K + 1] natural, raw, of each emitted token; zeros beyond; NaN: a faulty row
     accept_prob: F32  # [N] chance of acceptance before the noise: min(1, target / draft) in
     #                   rejection, target_probs[x] in coupled, 1 or 0 in greedy
     overlap: F32  # [N] sum(min(target_probs, draft_probs)); as accept_prob outside rejection
@@ -243,12 +248,13 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """One drafted token per row, and the distribution it was drawn from."""
+    """One drafted token per row, and the distribution it was drawn from. R rows."""
 
     token: I32  # [R]
     prob: F32  # [R] its probability after filters and truncation; greedy: under the plain softmax
     support_ids: I32  # [R, top_m] ascending, then -1; empty rows outside rejection
     support_probs: F32  # [R, top_m] zero beyond the support
+    guesses: I32  # [R, num_guesses] of what the target will draw here, best first, then -1
     error: U8  # [R] Fault
 
 
@@ -262,27 +268,33 @@ class Backend(Protocol):
         sampling: Sampling,
         *,
         raw_logits: F32 | None = None,
+        edits: "Edits | None" = None,
     ) -> Verdicts:
-        """Judge B proposals.
+        """Judge B proposals. Raises: ContractError. A fault in the logits is its item's `error`.
 
         Shapes: logits [R, V], R = sum(num_drafted + 1), rows of an item consecutive; each row
-        contiguous, any row stride. `raw_logits`, of the same shape, are the model's own where
-        processors changed `logits`; log-probs are taken from them.
+        contiguous, any row stride. `edits` change `logits` on the way, processors did where the
+        model's own are given as `raw_logits`; log-probs are of the rows before either.
 
         In rejection mode a draft row that does not hold up is a missing one: ids not ascending or
         outside the vocabulary, a negative or NaN probability, none above zero for the drafted
         token. The position is then drawn from the full target row.
-
-        Raises: ContractError. A fault in the logits is the item's own `error`, never its batch's.
         """
-        ...
 
     def draw(
-        self, logits: F32, sampling: Sampling, position: I32, *, vocab_size: int, top_m: int = 64
+        self,
+        logits: F32,
+        sampling: Sampling,
+        position: I32,
+        *,
+        vocab_size: int,
+        top_m: int = 64,
+        num_guesses: int = 0,
+        edits: "Edits | None" = None,
     ) -> Draws:
         """Draft one token per row, by the row's rule: argmax, the target's own race, or a private
-        race over the top_m ids. Only ids below `vocab_size` (the target's) are drawn.
+        race over the top_m ids; and guess what the target will draw there. Only ids below
+        `vocab_size` (the target's) are drawn or guessed. `edits` as in `verify`.
 
         Shapes: logits [R, V], sampling of R sequences, position [R]. Raises: ContractError.
         """
-        ...

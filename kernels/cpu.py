@@ -25,6 +25,7 @@ from outrider.kernels.contract import (
     Sampling,
     Verdicts,
 )
+from outrider.kernels.edits import Edits, edited
 
 # What the machine code is made from. Numba's cache looks at one file only, so the key names all.
 SOURCES = (
@@ -65,7 +66,7 @@ DRAW = types.void(
     types.Tuple((*_inputs((F4, 1)), types.int64, types.int64)),  # flat logits, stride, vocab_size
     *_inputs((I4, 1)),  # position
     types.Tuple(SAMPLING),
-    types.Tuple(_outputs((I4, 1), (F4, 1), (I4, 2), (F4, 2), (B8, 1))),
+    types.Tuple(_outputs((I4, 1), (F4, 1), (I4, 2), (F4, 2), (I4, 2), (B8, 1))),
 )
 
 
@@ -125,8 +126,12 @@ class CpuBackend:
         sampling: Sampling,
         *,
         raw_logits: F32 | None = None,
+        edits: Edits | None = None,
     ) -> Verdicts:
         """See `contract.Backend.verify`."""
+        if edits is not None:
+            raw_logits = logits if raw_logits is None else raw_logits
+            logits = edited(logits, edits)
         check_verify(logits, proposals, sampling, raw_logits)
         batch, count = proposals.num_drafted.size, proposals.tokens.size
         ids, probs = proposals.support_ids, proposals.support_probs
@@ -157,16 +162,27 @@ class CpuBackend:
         return verdicts
 
     def draw(
-        self, logits: F32, sampling: Sampling, position: I32, *, vocab_size: int, top_m: int = 64
+        self,
+        logits: F32,
+        sampling: Sampling,
+        position: I32,
+        *,
+        vocab_size: int,
+        top_m: int = 64,
+        num_guesses: int = 0,
+        edits: Edits | None = None,
     ) -> Draws:
         """See `contract.Backend.draw`."""
-        check_draw(logits, sampling, position, vocab_size, top_m)
+        if edits is not None:
+            logits = edited(logits, edits)
+        check_draw(logits, sampling, position, vocab_size, top_m, num_guesses)
         rows = logits.shape[0]
         draws = Draws(
             token=np.zeros(rows, np.int32),
             prob=np.zeros(rows, np.float32),
             support_ids=np.full((rows, top_m), -1, np.int32),
             support_probs=np.zeros((rows, top_m), np.float32),
+            guesses=np.full((rows, num_guesses), -1, np.int32),
             error=np.zeros(rows, np.uint8),
         )
         self._draw(

@@ -21,6 +21,7 @@ from outrider.kernels.contract import (
     Verdicts,
 )
 from outrider.kernels.decision import Probs, accepts, judge_equal, judge_rejection
+from outrider.kernels.edits import Edits, edited
 from outrider.kernels.philox import Purpose, noise_bits
 from outrider.kernels.reference_row import FaultyRow, Row, tiles_of
 
@@ -104,6 +105,16 @@ class Item:
             return int(row.z.argmax())
         return self.race(j, row.probs(), np.zeros(len(row.z), np.bool_), Purpose.TOKEN)
 
+    def guesses(self, count: int) -> list[int]:
+        """What the target will draw in the first row, by this row as the draft's; best first."""
+        row = self.row(0)
+        if self.rule is Rule.GREEDY:
+            by_rank = np.argsort(-row.z, kind="stable")[:count]
+            return [int(i) for i in by_rank[row.z[by_rank] > -np.inf]]
+        purpose = Purpose.FINAL if self.rule is Rule.REJECTION else Purpose.TOKEN
+        ids = np.arange(len(row.z), dtype=np.int32)
+        return row.leaders(self.noise.exponentials(0, purpose, ids), count)
+
     def race(self, j: int, weights: Probs, covered: NDArray[np.bool_], purpose: Purpose) -> int:
         ids = np.arange(len(weights), dtype=np.int32)
         return self.row(j).race(weights, covered, self.noise.exponentials(j, purpose, ids))
@@ -169,8 +180,12 @@ class ReferenceBackend:
         sampling: Sampling,
         *,
         raw_logits: F32 | None = None,
+        edits: Edits | None = None,
     ) -> Verdicts:
         """See `contract.Backend.verify`."""
+        if edits is not None:
+            raw_logits = logits if raw_logits is None else raw_logits
+            logits = edited(logits, edits)
         check_verify(logits, proposals, sampling, raw_logits)
         batch, count = proposals.num_drafted.size, proposals.tokens.size
         verdicts = Verdicts(
@@ -198,16 +213,27 @@ class ReferenceBackend:
         return verdicts
 
     def draw(
-        self, logits: F32, sampling: Sampling, position: I32, *, vocab_size: int, top_m: int = 64
+        self,
+        logits: F32,
+        sampling: Sampling,
+        position: I32,
+        *,
+        vocab_size: int,
+        top_m: int = 64,
+        num_guesses: int = 0,
+        edits: Edits | None = None,
     ) -> Draws:
         """See `contract.Backend.draw`."""
-        check_draw(logits, sampling, position, vocab_size, top_m)
+        if edits is not None:
+            logits = edited(logits, edits)
+        check_draw(logits, sampling, position, vocab_size, top_m, num_guesses)
         rows = len(logits)
         draws = Draws(
             token=np.zeros(rows, np.int32),
             prob=np.zeros(rows, np.float32),
             support_ids=np.full((rows, top_m), -1, np.int32),
             support_probs=np.zeros((rows, top_m), np.float32),
+            guesses=np.full((rows, num_guesses), -1, np.int32),
             error=np.zeros(rows, np.uint8),
         )
         for r in range(rows):
@@ -222,6 +248,8 @@ class ReferenceBackend:
 
     def _draw(self, item: Item, draws: Draws, r: int, top_m: int) -> None:
         row = item.row(0)
+        guesses = item.guesses(draws.guesses.shape[1])
+        draws.guesses[r, : len(guesses)] = guesses
         if item.rule is not Rule.REJECTION:
             draws.token[r] = token = item.own_draw(0)
             draws.prob[r] = row.probs()[token]

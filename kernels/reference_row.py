@@ -85,6 +85,12 @@ def keep_min_p(z: F32, min_p: np.float32) -> F32:
     return np.where(exp(z - z.max()) >= min_p, z, MINUS_INF)
 
 
+def first_of(scores: F32, count: int) -> NDArray[np.int64]:
+    """Indices of the `count` largest positive scores, best first, of equals the lowest index."""
+    by_rank = np.argsort(-scores, kind="stable")[:count]
+    return by_rank[scores[by_rank] > 0]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row after scale and filters."""
@@ -125,3 +131,12 @@ class Row:
                 runners.append(t * TILE + int(free.argmax()))
         ids = np.sort(np.array(runners))
         return int(ids[(weights[ids] / exponentials[ids]).argmax()])
+
+    def leaders(self, exponentials: F32, count: int) -> list[int]:
+        """The first `count` ids of the race over the whole row, best first."""
+        runners: list[int] = []
+        pieces = zip(tile_exps(self.z), tiles_of(exponentials), strict=True)
+        for t, (exps, noise) in enumerate(pieces):
+            runners += (t * TILE + first_of(exps / noise, count)).tolist()
+        ids = np.sort(np.array(runners, np.int64))
+        return [int(i) for i in ids[first_of(self.probs()[ids] / exponentials[ids], count)]]

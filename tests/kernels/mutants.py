@@ -266,4 +266,18 @@ MUTANTS = [
         "        p = p * f + np.float32(term)\n    y = ",
         rules.maps_equal_the_compiled_ones,
     ),
+    Mutant(
+        "guesses of the recovered token raced with the accept noise",
+        "reference",
+        "purpose = Purpose.FINAL if self.rule",
+        "purpose = Purpose.ACCEPT if self.rule",
+        rules.guesses_are_the_race_in_order,
+    ),
+    Mutant(
+        "guesses in any order",
+        "reference_row",
+        'np.argsort(-scores, kind="stable")[:count]',
+        'np.sort(np.argsort(-scores, kind="stable")[:count])',
+        rules.guesses_are_the_race_in_order,
+    ),
 ]

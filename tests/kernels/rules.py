@@ -162,6 +162,25 @@ def support_is_what_was_drawn_from(k: SimpleNamespace) -> None:
         assert got.token[0] == support[times.argmin()]
 
 
+def guesses_are_the_race_in_order(k: SimpleNamespace) -> None:
+    """Each next guess is what the target would draw were the ones before it masked."""
+    rng = np.random.default_rng(5)
+    for seed in range(30):
+        logits = random_logits(rng, 1, 40)
+        for rule, purpose in ((Rule.GREEDY, None), (Rule.COUPLED, 0), (Rule.REJECTION, 2)):
+            sampling = Sampling.of(rule=rule, seed=seed)
+            backend = k.reference.ReferenceBackend()
+            at = np.array([3], np.int32)
+            got = backend.draw(logits, sampling, at, vocab_size=40, num_guesses=5).guesses[0]
+            scores = logits[0].astype(float)
+            if purpose is not None:
+                ids = np.arange(40)
+                words = philox.philox4x32((ids // 4, 3, purpose, 0), seed)[ids, ids % 4]
+                scores = scores - np.log(-np.log1p(-(words + 0.5) / 2**32))
+            expected = [i for i in np.argsort(-scores, kind="stable")[:5] if scores[i] > -np.inf]
+            assert got.tolist() == expected + [-1] * (5 - len(expected))
+
+
 def cpu_gives_the_same_bits(k: SimpleNamespace) -> None:
     cpu, oracle = CpuBackend(), k.reference.ReferenceBackend()
     for seed, width in [*((seed, 5) for seed in range(40)), *((seed, 4099) for seed in range(4))]:
@@ -171,5 +190,7 @@ def cpu_gives_the_same_bits(k: SimpleNamespace) -> None:
     rng = np.random.default_rng(0)
     for _ in range(10):
         arguments = (random_logits(rng, 2, 9), random_sampling(rng, 2, 9), np.zeros(2, np.int32))
-        got, expected = (one.draw(*arguments, vocab_size=8, top_m=3) for one in (cpu, oracle))
+        got, expected = (
+            one.draw(*arguments, vocab_size=8, top_m=3, num_guesses=4) for one in (cpu, oracle)
+        )
         assert not same_bits(got, expected)

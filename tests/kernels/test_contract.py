@@ -107,6 +107,7 @@ def test_arguments_that_do_not_fit_each_other(backend: CpuBackend | ReferenceBac
     for changes, message in (
         ({"vocab_size": 8}, "Got vocab_size=8, expected 1 ≤ vocab_size ≤ 7"),
         ({"vocab_size": 7, "top_m": 0}, "Got top_m=0"),
+        ({"vocab_size": 7, "num_guesses": 65}, "Got num_guesses=65"),
         ({"vocab_size": 7, "position": np.zeros(4, I32)}, "Got position of shape (4,)"),
     ):
         with pytest.raises(ContractError, match=re.escape(message)):

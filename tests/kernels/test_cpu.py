@@ -91,7 +91,11 @@ def test_draws_equal_the_oracle(cpu: CpuBackend, width: int) -> None:
     for _ in range(25):
         logits, sampling = random_logits(rng, 4, width), random_sampling(rng, 4, width)
         position = rng.integers(0, 100, 4).astype(np.int32)
-        options = {"vocab_size": int(rng.integers(1, width + 1)), "top_m": int(rng.integers(1, 9))}
+        options = {
+            "vocab_size": int(rng.integers(1, width + 1)),
+            "top_m": int(rng.integers(1, 9)),
+            "num_guesses": int(rng.integers(0, 9)),
+        }
         got = cpu.draw(logits, sampling, position, **options)
         assert not same_bits(got, ORACLE.draw(logits, sampling, position, **options))
         assert (got.token < options["vocab_size"]).all()

@@ -1,0 +1,298 @@
+"""`contract.Backend` on a CUDA device: logits are torch tensors there, verdicts NumPy arrays here.
+
+Owns the arguments of every launch and the device memory they lie in. A call is one upload, one or
+two launches and one download; nothing of vocabulary size is written or copied.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from outrider.kernels.checks import check_draws, check_verdicts
+from outrider.kernels.contract import I32, TILE, ContractError, Draws, Proposals, Sampling, Verdicts
+from outrider.kernels.cuda import records
+from outrider.kernels.cuda.buffers import Buffer
+from outrider.kernels.cuda.kernels import (
+    FILTER_THREADS,
+    THREADS,
+    Launch,
+    Launcher,
+    Load,
+    compiled,
+    instance,
+)
+from outrider.kernels.cuda.tensors import check_logits
+from outrider.kernels.edits import Edits
+from outrider.kernels.trees import Trees, TreeVerdicts, check_trees
+
+MAX_SUPPORT = 1024  # draft_row.cuh, draw.cu
+F32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
+NO_IDS, NO_PROBS = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Inputs on the device."""
+
+    items: torch.Tensor
+    item_of_row: torch.Tensor
+    edits: tuple[Any, ...]  # starts, entries, masks, bytes of a mask
+    tables: list[torch.Tensor]
+
+
+class CudaBackend:
+    """`contract.Backend` for logits on one device. Kernels are compiled on first use.
+
+    Thread-safe; calls wait for each other and for the device. With `fast_exp` the verdicts are not
+    the CPU's bit for bit: off unless asked for, because what it saves has not been measured.
+    """
+
+    def __init__(
+        self, device: torch.device, load: Load = compiled, *, fast_exp: bool = False
+    ) -> None:
+        self.device = device
+        self._launch = Launcher(device, load, fast_exp=fast_exp)
+        self._inputs, self._outputs = Buffer(device), Buffer(device)
+        self._partials, self._cuts, self._strip_peaks, self._leaders, self._counters = (
+            Buffer(device, has_twin=False) for _ in range(5)
+        )
+        self._lock = threading.Lock()
+
+    def verify(
+        self,
+        logits: torch.Tensor,
+        proposals: Proposals,
+        sampling: Sampling,
+        *,
+        raw_logits: torch.Tensor | None = None,
+        edits: Edits | None = None,
+    ) -> Verdicts:
+        """See `contract.Backend.verify`. Logits [R, V] of float32, bfloat16 or float16."""
+        rows = proposals.tokens.size + proposals.num_drafted.size
+        raw = logits if raw_logits is None else raw_logits
+        check_logits("logits", logits, rows, self.device)
+        check_logits("raw_logits", raw, rows, self.device)
+        check_verdicts(logits.shape[1], proposals, sampling)
+        if edits is not None:
+            edits.check(*logits.shape)
+        if raw.shape != logits.shape or raw.dtype != logits.dtype:
+            raise ContractError(
+                f"Got raw_logits of shape {list(raw.shape)} and {raw.dtype}, "
+                f"expected {list(logits.shape)} and {logits.dtype}"
+            )
+        with self._lock:
+            return self._verify((logits, raw), proposals, sampling, edits)
+
+    def draw(
+        self,
+        logits: torch.Tensor,
+        sampling: Sampling,
+        position: I32,
+        *,
+        vocab_size: int,
+        top_m: int = 64,
+        num_guesses: int = 0,
+        edits: Edits | None = None,
+    ) -> Draws:
+        """See `contract.Backend.draw`. Logits [R, V] of float32, bfloat16 or float16."""
+        check_logits("logits", logits, sampling.rule.size, self.device)
+        check_draws(logits.shape[1], sampling, position, vocab_size, top_m, num_guesses)
+        if top_m > MAX_SUPPORT:
+            raise ContractError(f"Got top_m={top_m}, expected at most {MAX_SUPPORT}")
+        if edits is not None:
+            edits.check(*logits.shape)
+        sizes = vocab_size, top_m, num_guesses
+        with self._lock:
+            return self._draw(logits, sampling, position, sizes, edits)
+
+    def verify_trees(
+        self,
+        logits: torch.Tensor,
+        trees: Trees,
+        sampling: Sampling,
+        *,
+        edits: Edits | None = None,
+    ) -> TreeVerdicts:
+        """See `trees.verify_trees`. Logits [R, V] of float32, bfloat16 or float16."""
+        check_logits("logits", logits, trees.kind.size, self.device)
+        check_trees(tuple(logits.shape), trees, sampling)
+        _check_entries(trees.support_ids)
+        if edits is not None:
+            edits.check(*logits.shape)
+        with self._lock:
+            return self._verify_trees(logits, trees, sampling, edits)
+
+    def _verify(
+        self,
+        tensors: tuple[torch.Tensor, torch.Tensor],
+        proposals: Proposals,
+        sampling: Sampling,
+        edits: Edits | None,
+    ) -> Verdicts:
+        (logits, raw), batch = tensors, proposals.num_drafted.size
+        num_logprobs = max(proposals.num_drafted.tolist()) + 1
+        items = records.items_of(sampling, proposals.num_drafted, proposals.position)
+        ids, probs, dense = _draft_rows(proposals)
+        tables = [records.drafted_of(proposals), ids, probs, dense]
+        sent = self._send(items, edits, tables)
+        drafted, *sparse, dense_sent = sent.tables
+        cuts = self._cut(logits, logits.shape[1], items, sent)
+        partials, counters, num_tiles = self._workspace(*logits.shape)
+        chances_of = records.CHANCES, proposals.tokens.size
+        outputs = self._outputs.outputs(
+            [(records.RESULT, batch), (F32, batch * num_logprobs), chances_of]
+        )
+        results, logprobs, chances = outputs.tensors
+        args = (
+            *(logits, np.int64(logits.stride(0)), raw, np.int64(raw.stride(0))),
+            *(np.int32(logits.shape[1]), sent.items, sent.item_of_row),
+            *(drafted, *sparse, np.int32(ids.shape[1]), dense_sent, *sent.edits),
+            *(cuts, partials, counters, results, logprobs, np.int32(num_logprobs), chances),
+        )
+        self._run("verify", logits.dtype, (num_tiles, len(logits)), args)
+        return _verdicts(outputs.fetch(), batch)
+
+    def _draw(
+        self,
+        logits: torch.Tensor,
+        sampling: Sampling,
+        position: I32,
+        sizes: tuple[int, int, int],
+        edits: Edits | None,
+    ) -> Draws:
+        rows, (vocab_size, top_m, num_guesses) = logits.shape[0], sizes
+        items = records.items_of(sampling, np.zeros(rows, np.int32), position)
+        sent = self._send(items, edits, [])
+        cuts = self._cut(logits, vocab_size, items, sent)
+        partials, counters, num_tiles = self._workspace(rows, vocab_size)
+        strip_peaks = self._strip_peaks.reserve(rows * num_tiles * 8 * INT32.itemsize)
+        leaders = self._leaders.reserve(rows * num_tiles * num_guesses * records.LEADER.itemsize)
+        outputs = self._outputs.outputs(
+            [
+                *((records.DRAWN, rows), (INT32, rows * top_m), (F32, rows * top_m)),
+                (INT32, rows * num_guesses),
+            ]
+        )
+        args = (
+            *(logits, np.int64(logits.stride(0)), np.int32(vocab_size), sent.items, *sent.edits),
+            *(cuts, partials, strip_peaks, leaders, counters),
+            *(np.int32(top_m), np.int32(num_guesses), *outputs.tensors),
+        )
+        self._run("draw", logits.dtype, (num_tiles, rows), args)
+        return _draws(outputs.fetch(), rows)
+
+    def _verify_trees(
+        self, logits: torch.Tensor, trees: Trees, sampling: Sampling, edits: Edits | None
+    ) -> TreeVerdicts:
+        batch, most = trees.num_nodes.size, int(trees.num_nodes.max())
+        items = records.items_of(sampling, trees.num_nodes, trees.position)
+        tables = [*records.tree_rows_of(trees), trees.support_ids, trees.support_probs]
+        sent = self._send(items, edits, tables)
+        cuts = self._cut(logits, logits.shape[1], items, sent)
+        partials, counters, num_tiles = self._workspace(*logits.shape)
+        outputs = self._outputs.outputs(
+            [(records.RESULT, batch), (INT32, batch * most), (F32, batch * (most + 1))]
+        )
+        args = (
+            *(logits, np.int64(logits.stride(0)), np.int32(logits.shape[1]), sent.items),
+            *(*sent.tables, np.int32(trees.support_ids.shape[1]), *sent.edits),
+            *(cuts, partials, counters, *outputs.tensors, np.int32(most)),
+        )
+        self._run("tree", logits.dtype, (num_tiles, len(logits)), args)
+        results, path, logprobs = outputs.fetch()
+        return TreeVerdicts(
+            num_accepted=results["num_accepted"].copy(),
+            path=path.reshape(batch, most),
+            token=results["token"].copy(),
+            logprobs=logprobs.reshape(batch, most + 1),
+            error=results["error"].astype(np.uint8),
+        )
+
+    def _run(
+        self, name: str, dtype: torch.dtype, grid: tuple[int, ...], args: tuple[Any, ...]
+    ) -> None:
+        block = FILTER_THREADS if name == "filter" else THREADS
+        self._launch(Launch(name, instance(name, dtype), grid, block, args))
+
+    def _send(
+        self, items: records.Records, edits: Edits | None, tables: list[NDArray[Any]]
+    ) -> Sent:
+        """Everything that a launch reads beside the logits, on the device."""
+        arrays = [items, records.item_of_row(items), *tables]
+        if edits is None:
+            items_sent, owners, *rest = self._inputs.upload(arrays)
+            return Sent(items_sent, owners, (None, None, None, np.int32(0)), rest)
+        starts, entries = records.edits_of(edits)
+        has_mask = edits.allowed is not None
+        masks = edits.allowed if edits.allowed is not None else NO_IDS
+        uploaded = self._inputs.upload([*arrays, starts, entries, masks])
+        items_sent, owners, *rest, starts_sent, entries_sent, masks_sent = uploaded
+        num_bytes = np.int32(masks.shape[1] * masks.itemsize)
+        edits_sent = (starts_sent, entries_sent, masks_sent if has_mask else None, num_bytes)
+        return Sent(items_sent, owners, edits_sent, rest)
+
+    def _cut(
+        self, logits: torch.Tensor, width: int, items: records.Records, sent: Sent
+    ) -> torch.Tensor:
+        """The cuts of all rows; the filters are launched only where an item has one."""
+        rows = logits.shape[0]
+        cuts = self._cuts.reserve(rows * records.CUT.itemsize)
+        if items["is_filtered"].any():
+            args = (
+                *(logits, np.int64(logits.stride(0)), np.int32(width)),
+                *(sent.items, sent.item_of_row, *sent.edits, cuts),
+            )
+            self._run("filter", logits.dtype, (rows,), args)
+        return cuts
+
+    def _workspace(self, rows: int, width: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """(partials, counters, tiles of a row). Every launch leaves the counters at zero."""
+        num_tiles = -(-width // TILE)
+        partials = self._partials.reserve(rows * num_tiles * records.PARTIAL.itemsize)
+        return partials, self._counters.reserve(rows * INT32.itemsize), num_tiles
+
+
+def _check_entries(ids: I32) -> None:
+    if ids.shape[1] > MAX_SUPPORT:
+        raise ContractError(
+            f"Got sparse draft rows of {ids.shape[1]} entries, expected at most {MAX_SUPPORT}"
+        )
+
+
+def _draft_rows(proposals: Proposals) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    ids, probs, dense = proposals.support_ids, proposals.support_probs, proposals.dense_probs
+    if ids is not None:
+        _check_entries(ids)
+    return (
+        NO_IDS if ids is None else ids,
+        NO_PROBS if probs is None else probs,
+        NO_PROBS if dense is None else dense,
+    )
+
+
+def _verdicts(fetched: list[NDArray[Any]], batch: int) -> Verdicts:
+    results, logprobs, chances = fetched
+    return Verdicts(
+        num_accepted=results["num_accepted"].copy(),
+        token=results["token"].copy(),
+        logprobs=logprobs.reshape(batch, -1),
+        accept_prob=chances["accept_prob"].copy(),
+        overlap=chances["overlap"].copy(),
+        error=results["error"].astype(np.uint8),
+    )
+
+
+def _draws(fetched: list[NDArray[Any]], rows: int) -> Draws:
+    drawn, support_ids, support_probs, guesses = fetched
+    return Draws(
+        token=drawn["token"].copy(),
+        prob=drawn["prob"].copy(),
+        support_ids=support_ids.reshape(rows, -1),
+        support_probs=support_probs.reshape(rows, -1),
+        guesses=guesses.reshape(rows, guesses.size // rows),
+        error=drawn["error"].astype(np.uint8),
+    )

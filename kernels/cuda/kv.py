@@ -1,0 +1,63 @@
+"""Moving accepted rows down a paged pool on a CUDA device.
+
+Owns the launch and its checks. Knows pools only as tensors of rows.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from outrider.kernels.contract import I32, ContractError
+from outrider.kernels.cuda.buffers import Buffer
+from outrider.kernels.cuda.kernels import THREADS, Launch, Launcher
+
+UNIT = 16  # bytes carried by one load
+
+
+class RowMover:
+    """Moves the same rows in each of a fixed set of pools. Each [rows, ...], of one size."""
+
+    def __init__(self, launcher: Launcher, pools: Sequence[torch.Tensor]) -> None:
+        for pool in pools:
+            _check(pool, pools[0], launcher.device)
+        self._launch, self._pools = launcher, list(pools)  # kept: the addresses must stay theirs
+        self._row_bytes = pools[0][0].numel() * pools[0].element_size()
+        self._inputs = Buffer(launcher.device)
+        addresses = [pool.data_ptr() for pool in pools]
+        self._planes = torch.tensor(addresses, dtype=torch.int64, device=launcher.device)
+
+    def move(self, num_moves: I32, sources: I32, targets: I32) -> None:
+        """pool[targets] = pool[sources], in place, in every pool.
+
+        Shapes: num_moves [B]; sources and targets of all items one after another, both ascending
+        within an item, no target above its source; items own different rows. Raises: ContractError.
+        """
+        count, last = int(num_moves.sum()), self._pools[0].shape[0] - 1
+        if sources.shape != (count,) or targets.shape != (count,):
+            raise ContractError(
+                f"Got {sources.size} sources and {targets.size} targets, expected {count} of each"
+            )
+        if count == 0:
+            return
+        if targets.min() < 0 or sources.max() > last or (targets > sources).any():
+            raise ContractError(f"Got a move up, or out of 0 to {last}, expected moves down")
+        starts = np.concatenate([[0], np.cumsum(num_moves)]).astype(np.int32)
+        sent = self._inputs.upload([starts, sources, targets])
+        grid = num_moves.size, len(self._pools)
+        args = self._planes, np.int32(self._row_bytes), *sent
+        self._launch(Launch("kv", "move_rows", grid, THREADS, args))
+
+
+def _check(pool: torch.Tensor, first: torch.Tensor, device: torch.device) -> None:
+    if pool.device != device or pool.shape != first.shape or pool.dtype != first.dtype:
+        raise ContractError(
+            f"Got a pool {list(pool.shape)} of {pool.dtype} on {pool.device}, "
+            f"expected {list(first.shape)} of {first.dtype} on {device}"
+        )
+    row_bytes = pool[0].numel() * pool.element_size()
+    if not pool.is_contiguous() or row_bytes % UNIT or pool.data_ptr() % UNIT:
+        raise ContractError(
+            f"Got a pool with strides {pool.stride()} and rows of {row_bytes} bytes, "
+            f"expected contiguous rows of a multiple of {UNIT} bytes, aligned to {UNIT}"
+        )

@@ -1,0 +1,104 @@
+"""The records of a launch, as batch.cuh declares them, filled from the contract's arrays.
+
+Owns their layout. Knows neither tensors nor launches.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.contract import I32, Proposals, Rule, Sampling
+from outrider.kernels.edits import Edits
+from outrider.kernels.trees import Trees
+
+Records = NDArray[Any]
+
+ITEM = np.dtype(
+    [
+        ("seed", np.uint64),
+        ("choice", np.uint32),
+        ("position", np.int32),
+        ("num_drafted", np.int32),
+        ("first_row", np.int32),
+        ("rule", np.int32),
+        ("temperature", np.float32),
+        ("top_p", np.float32),
+        ("min_p", np.float32),
+        ("top_k", np.int32),
+        ("is_filtered", np.uint32),
+    ]
+)
+EDIT = np.dtype(
+    [
+        ("id", np.int32),
+        ("bias", np.float32),
+        ("repetition", np.float32),
+        ("penalty", np.float32),
+    ]
+)
+TREE_ROW = np.dtype([(name, np.int32) for name in ("item", "depth", "first", "count", "kind")])
+CHILD = np.dtype([("token", np.int32), ("row", np.int32)])
+DRAFTED = np.dtype([("token", np.int32), ("kind", np.int32)])
+RESULT = np.dtype([("num_accepted", np.int32), ("token", np.int32), ("error", np.int32)])
+CHANCES = np.dtype([("accept_prob", np.float32), ("overlap", np.float32)])
+DRAWN = np.dtype([("token", np.int32), ("error", np.int32), ("prob", np.float32)])
+PARTIAL = np.dtype([("sums", np.float32, 5), ("winner", np.int32)])
+LEADER = np.dtype([("z", np.float32), ("id", np.int32)])
+CUT = np.dtype([("key", np.int32), ("peak", np.float32)])
+
+
+def items_of(sampling: Sampling, num_drafted: I32, position: I32) -> Records:
+    """One item per sequence; its rows follow those of the items before it. Shapes: [B]."""
+    items = np.empty(num_drafted.size, ITEM)
+    for name in ("seed", "choice", "rule", "temperature", "top_p", "min_p", "top_k"):
+        items[name] = getattr(sampling, name)
+    rows = num_drafted + 1
+    items["position"], items["num_drafted"] = position, num_drafted
+    items["first_row"] = np.cumsum(rows) - rows
+    filters = (sampling.top_k > 0) | (sampling.top_p < 1) | (sampling.min_p > 0)
+    items["is_filtered"] = filters & (sampling.rule != Rule.GREEDY)
+    return items
+
+
+def item_of_row(items: Records) -> I32:
+    """Each row's item. Shapes: [R]."""
+    owners = np.repeat(np.arange(items.size), items["num_drafted"] + 1)
+    return owners.astype(np.int32)
+
+
+def drafted_of(proposals: Proposals) -> Records:
+    """One record per drafted token. Shapes: [N]."""
+    drafted = np.empty(proposals.tokens.size, DRAFTED)
+    drafted["token"], drafted["kind"] = proposals.tokens, proposals.kind
+    return drafted
+
+
+def edits_of(edits: Edits) -> tuple[I32, Records]:
+    """Where each row's entries begin, and the entries. Shapes: [R + 1], [E]."""
+    entries = np.empty(edits.ids.size, EDIT)
+    entries["id"], entries["bias"] = edits.ids, edits.bias
+    entries["repetition"], entries["penalty"] = edits.repetition, edits.penalty
+    starts = np.concatenate([[0], np.cumsum(edits.num_entries)])
+    return starts.astype(np.int32), entries
+
+
+def tree_rows_of(trees: Trees) -> tuple[Records, Records]:
+    """Each row's place in its tree, and the children of all rows in their drafted order.
+
+    Shapes: [R], [N].
+    """
+    parent_rows, count = trees.parent_rows, trees.kind.size
+    owner = np.repeat(np.arange(trees.num_nodes.size), trees.num_nodes + 1)
+    own_rows = np.arange(trees.tokens.size) + np.repeat(
+        np.arange(trees.num_nodes.size) + 1, trees.num_nodes
+    )
+    rows, children = np.zeros(count, TREE_ROW), np.empty(trees.tokens.size, CHILD)
+    rows["item"], rows["kind"] = owner, trees.kind
+    rows["count"] = np.bincount(parent_rows, minlength=count)
+    rows["first"] = np.cumsum(rows["count"]) - rows["count"]
+    for row, parent in zip(own_rows.tolist(), parent_rows.tolist(), strict=True):
+        rows["depth"][row] = rows["depth"][parent] + 1
+    by_parent = np.argsort(parent_rows, kind="stable")
+    children["token"], children["row"] = trees.tokens[by_parent], own_rows[by_parent]
+    return rows, children

@@ -1,0 +1,126 @@
+"""Random arguments for the CUDA backend, and what the contract makes of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from kernels.cases import random_case, random_logits, random_sampling
+
+from outrider.kernels.contract import I32, Backend, Draws, Proposals, Rule, Sampling, Verdicts
+from outrider.kernels.cuda.backend import CudaBackend
+from outrider.kernels.edits import Edits
+
+BF16 = (torch.bfloat16,)  # one instance of a kernel to compile
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyBatch:
+    """Arguments of one verdict."""
+
+    logits: torch.Tensor
+    proposals: Proposals
+    sampling: Sampling
+    raw_logits: torch.Tensor | None
+    edits: Edits | None
+
+    def run(self, backend: CudaBackend) -> Verdicts:
+        arguments = self.logits, self.proposals, self.sampling
+        return backend.verify(*arguments, raw_logits=self.raw_logits, edits=self.edits)
+
+    def expected(self, backend: Backend) -> Verdicts:
+        raw = None if self.raw_logits is None else self.raw_logits.float().numpy()
+        arguments = self.logits.float().numpy(), self.proposals, self.sampling
+        return backend.verify(*arguments, raw_logits=raw, edits=self.edits)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawBatch:
+    """Arguments of one draw."""
+
+    logits: torch.Tensor
+    sampling: Sampling
+    position: I32
+    sizes: dict[str, Any]
+    edits: Edits | None
+
+    def run(self, backend: CudaBackend) -> Draws:
+        arguments = self.logits, self.sampling, self.position
+        return backend.draw(*arguments, **self.sizes, edits=self.edits)
+
+    def expected(self, backend: Backend) -> Draws:
+        arguments = self.logits.float().numpy(), self.sampling, self.position
+        return backend.draw(*arguments, **self.sizes, edits=self.edits)
+
+
+def verify_batch(
+    seed: int, width: int, dtype: torch.dtype, batch: int = 2, max_drafted: int = 8
+) -> VerifyBatch:
+    """A ragged batch; one in four has raw logits apart from the processed ones, one in four edits,
+    and in one of six a row is poisoned."""
+    case = random_case(seed, width, batch, max_drafted)
+    rng = np.random.default_rng([seed, width, 1])
+    logits, raw = case.logits, None
+    if rng.random() < 0.17:
+        row, poison = rng.integers(0, len(logits)), rng.choice([np.nan, -np.nan, np.inf, -np.inf])
+        logits[row, slice(None) if np.isneginf(poison) else rng.integers(0, width)] = poison
+    if rng.random() < 0.25:
+        raw = _tensor(random_logits(rng, len(logits), width), dtype)
+    edits = random_edits(rng, len(logits), width) if rng.random() < 0.25 else None
+    return VerifyBatch(_tensor(logits, dtype), case.proposals, case.sampling, raw, edits)
+
+
+def draw_batch(seed: int, width: int, dtype: torch.dtype, rows: int = 3) -> DrawBatch:
+    rng = np.random.default_rng([seed, width, 2])
+    sizes = {
+        "vocab_size": int(rng.integers((width + 1) // 2, width + 1)),
+        "top_m": int(rng.integers(1, 70)),
+        "num_guesses": int(rng.integers(0, 6)),
+    }
+    position = rng.integers(0, 10_000, rows).astype(np.int32)
+    logits = _tensor(random_logits(rng, rows, width), dtype)
+    edits = random_edits(rng, rows, width) if rng.random() < 0.25 else None
+    return DrawBatch(logits, random_sampling(rng, rows, width), position, sizes, edits)
+
+
+def random_edits(rng: np.random.Generator, rows: int, width: int) -> Edits:
+    """Of some ids of each row; half of the time a grammar allows every other one."""
+    chosen = [np.flatnonzero(rng.random(width) < rng.choice([0, 0.02, 0.5])) for _ in range(rows)]
+    count = sum(map(len, chosen))
+    bias = rng.normal(0, 2, count).astype(np.float32)
+    bias[rng.random(count) < 0.1] = -np.inf
+    words = rng.integers(0, 2**32, (rows, -(-width // 32)), dtype=np.uint32)
+    words[:, 0] |= 1  # a row of one id keeps it
+    return Edits(
+        np.array([len(ids) for ids in chosen], np.int32),
+        np.concatenate(chosen).astype(np.int32),
+        bias,
+        rng.choice([1.0, 1.3, 0.7], count).astype(np.float32),
+        rng.choice([0.0, 0.5, -1.1], count).astype(np.float32),
+        words if rng.random() < 0.5 else None,
+    )
+
+
+def _tensor(logits: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """Rows that do not follow each other where the array's do not."""
+    tensor = torch.from_numpy(logits)
+    wide = torch.zeros(len(logits), tensor.stride(0), dtype=dtype)[:, : tensor.shape[1]]
+    return wide.copy_(tensor)
+
+
+def plain(batch: DrawBatch) -> DrawBatch:
+    """The same without filters."""
+    off = Sampling.of(rule=Rule.GREEDY, batch=batch.sampling.rule.size)
+    sampling = replace(batch.sampling, top_k=off.top_k, top_p=off.top_p, min_p=off.min_p)
+    return replace(batch, sampling=sampling)
+
+
+def batches(
+    width: int, seeds: range, dtypes: Sequence[torch.dtype] = DTYPES
+) -> Iterator[VerifyBatch | DrawBatch]:
+    """A batch a seed, over the dtypes in turn, one in five of them to draw."""
+    for seed in seeds:
+        make = draw_batch if seed % 5 == 4 else verify_batch
+        yield make(seed, width, dtypes[seed % len(dtypes)])

@@ -1,0 +1,121 @@
+"""On a GPU: the emulator's bytes, under graph replay and on several streams, at what cost."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from kernels.cases import far_apart, same_bits
+from kernels.cuda.batches import DrawBatch, VerifyBatch, batches, verify_batch
+from kernels.cuda.recording import recorded
+
+from outrider.kernels.contract import Rule, Verdicts
+from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.cuda.backend import CudaBackend
+from outrider.kernels.cuda.kernels import why_unusable
+
+pytestmark = pytest.mark.gpu
+WIDTHS = {5: 60, 1003: 60, 4099: 30, 32_000: 6, 50_257: 6, 151_936: 4, 152_064: 4}
+NUM_REPLAYS, NUM_STREAMS, LAUNCH_LIMIT_US = 1_000, 4, 50
+
+
+@pytest.fixture(scope="module")
+def backend() -> CudaBackend:
+    if reason := why_unusable():
+        pytest.skip(reason)
+    return CudaBackend(torch.device("cuda", torch.cuda.current_device()))
+
+
+def on(batch: VerifyBatch | DrawBatch, backend: CudaBackend) -> VerifyBatch | DrawBatch:
+    """The same batch with its logits on the backend's device, rows as far apart."""
+    if isinstance(batch, DrawBatch):
+        return DrawBatch(
+            _moved(batch.logits, backend),
+            *(batch.sampling, batch.position, batch.sizes, batch.edits),
+        )
+    raw = None if batch.raw_logits is None else _moved(batch.raw_logits, backend)
+    return VerifyBatch(
+        _moved(batch.logits, backend), batch.proposals, batch.sampling, raw, batch.edits
+    )
+
+
+def _moved(logits: torch.Tensor, backend: CudaBackend) -> torch.Tensor:
+    wide = torch.zeros(len(logits), logits.stride(0), dtype=logits.dtype, device=backend.device)[
+        :, : logits.shape[1]
+    ]
+    return wide.copy_(logits)
+
+
+@pytest.mark.parametrize(("width", "count"), WIDTHS.items())
+def test_bytes_equal_the_cpus(backend: CudaBackend, width: int, count: int) -> None:
+    """The CPU backend's bytes are the emulator's: test_bits.py and test_cpu.py."""
+    cpu = CpuBackend()
+    for seed, batch in enumerate(batches(width, range(count))):
+        got = on(batch, backend).run(backend)
+        assert not same_bits(got, batch.expected(cpu)), (width, seed)
+
+
+def test_the_fast_exp_build_is_near_the_cpu(backend: CudaBackend) -> None:
+    """Sampled tokens may differ, in one batch of twenty at most; greedy ones may not."""
+    fast, cpu = CudaBackend(backend.device, fast_exp=True), CpuBackend()
+    num_far = 0
+    for batch in batches(4099, range(100)):
+        got, expected = on(batch, backend).run(fast), batch.expected(cpu)
+        is_greedy = batch.sampling.rule == Rule.GREEDY
+        assert (got.token == expected.token)[is_greedy].all()
+        num_far += bool(far_apart(got, expected, 2e-5))
+    assert num_far <= 5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_thousand_replays_of_a_graph(backend: CudaBackend, dtype: torch.dtype) -> None:
+    batch = on(verify_batch(7, 32_000, dtype, 4), backend)
+    launches = recorded(backend, batch.run)
+    expected = launches.written()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launches.again()
+    for _ in range(NUM_REPLAYS // 100):
+        launches.poison()
+        for _ in range(100):
+            graph.replay()
+        assert launches.written() == expected
+
+
+def test_streams_do_not_disturb_each_other(backend: CudaBackend) -> None:
+    """A backend a thread, a stream a thread, different batches at the same time."""
+    cpu, cases = CpuBackend(), [verify_batch(s, 50_257, torch.bfloat16, 4) for s in range(4)]
+    results: list[list[Verdicts]] = [[] for _ in range(NUM_STREAMS)]
+
+    def work(i: int) -> None:
+        own, batch = CudaBackend(backend.device), on(cases[i], backend)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream(backend.device)):  # type: ignore[no-untyped-call]
+            for _ in range(50):
+                results[i].append(batch.run(own))  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(NUM_STREAMS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for case, found in zip(cases, results, strict=True):
+        expected = case.expected(cpu)
+        assert len(found) == 50
+        assert not any(same_bits(got, expected) for got in found)
+
+
+def test_a_launch_costs_little(backend: CudaBackend) -> None:
+    """Time on the CPU of one launch with its 23 arguments, the device kept behind."""
+    batch = on(verify_batch(7, 4096, torch.bfloat16, 1), backend)
+    launches = recorded(backend, batch.run)
+    times = []
+    for _ in range(200):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        launches.again()
+        times.append(time.perf_counter() - start)
+    cost = float(np.median(times)) * 1e6 / len(launches.launches)
+    print(f"{cost:.1f} µs a launch")
+    assert cost < LAUNCH_LIMIT_US
