@@ -1,8 +1,8 @@
 """The loop: schedule → propose → verify → commit, for every sequence of one engine.
 
 Owns the token lists, which are the only state that matters. Knows workers as peers that answer
-messages; knows nothing of models, sockets or HTTP. This is the lockstep pipeline: the four steps
-follow each other.
+messages, kept up by supervisors; knows nothing of models, sockets or HTTP. Where proposals come
+from, and whether a round waits for them, is `proposing`'s to know.
 """
 
 import asyncio
@@ -10,28 +10,35 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from outrider.actors.control.report import Lookup, RowReport
 from outrider.actors.drafting import Drafting
-from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerLost
+from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
+from outrider.actors.live_streams import LiveStreams
 from outrider.actors.messages import (
-    Close,
-    Open,
     PrefillRow,
-    ProposalRow,
     Round,
-    RoundAnswer,
     VerdictRow,
     Verdicts,
     Verify,
     VerifyRow,
 )
-from outrider.actors.request import Chunk, FinishReason, Request
+from outrider.actors.proposal import NOTHING, Proposal
+from outrider.actors.proposing import Proposing
+from outrider.actors.request import Chunk
 from outrider.actors.scheduler import Plan, Scheduler
 from outrider.actors.sequence import Event, Sequence, State
 from outrider.actors.statistics import Statistics
-from outrider.actors.stream import ChunkStream, Live
+from outrider.actors.stream import ChunkStream, Live, pairs
+from outrider.actors.supervisor import Supervisor
 from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.timeline import record_round
+from outrider.actors.tracing import Trace
+from outrider.actors.verifying import Verifying
 from outrider.actors.wire.paired import PairedDraft
-from outrider.actors.wire.peer import Peer
+
+# In a row, without one that was answered, and for so long: a row of theirs may be the cause.
+MAX_LOST_ROUNDS = 5
+MAX_LOST_S = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -41,24 +48,27 @@ class Coordinator:
 
     def __init__(
         self,
-        target: Peer,
-        draft: Peer | None,
+        target: Supervisor,
+        draft: Supervisor | None,
+        proposing: Proposing,
         scheduler: Scheduler,
         statistics: Statistics,
-        k: int,
         clock: Callable[[], float],
+        trace: Trace,
+        is_paired: bool = False,
     ) -> None:
-        self._target = target
-        self._is_paired = isinstance(draft, PairedDraft)
-        self.drafting = Drafting(draft, k, statistics)
+        self._verifying = Verifying(target, statistics)
+        self._draft = draft
+        self._is_paired = is_paired  # the target's process is the draft's too
+        self._proposing = proposing
         self._scheduler = scheduler
         self._statistics = statistics
-        self._k = k
         self._clock = clock
-        self._live: dict[int, Live] = {}
-        self._left: list[int] = []  # ended since the last round, open in the workers
-        self._num_seqs = 0
-        self._work = asyncio.Event()
+        self._trace = trace
+        self._streams = LiveStreams(scheduler)
+        self._asked: list[Sequence] = []  # of the target, in the round that runs or was lost
+        self._num_lost_rounds = 0
+        self._lost_since = 0.0
         self._failure: OutriderError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -68,8 +78,18 @@ class Coordinator:
         return self._failure
 
     @property
+    def draft_failure(self) -> str:
+        """Why the draft had no answer when it was last asked, if so."""
+        return self._proposing.draft.failure
+
+    @property
     def num_waiting(self) -> int:
         return len(self._scheduler.waiting)
+
+    @property
+    def kv_usage(self) -> float:
+        """The share of the target's pages that running sequences may come to need."""
+        return self._scheduler.num_reserved / self._scheduler.limits.num_pages
 
     @property
     def num_running(self) -> int:
@@ -81,41 +101,37 @@ class Coordinator:
     async def stop(self) -> None:
         """Fail what is left and end the loop."""
         self._fail_all(ShuttingDown("The engine stops"))
-        self._work.set()
+        self._streams.work.set()
         if self._task is not None:
-            await self._task
+            if self._verifying.is_away:  # the loop waits for it
+                self._task.cancel()
+            await asyncio.wait({self._task})
 
-    def submit(self, request: Request, rules: StopRules, max_len: int) -> ChunkStream:
-        """Queue a request now; its chunks as they come. Closing the iterator cancels it."""
+    def submit(self, sequence: Sequence, rules: StopRules, text: str = "") -> ChunkStream:
+        """Queue a sequence now; its chunks as they come, the first behind `text`. Closing the
+        iterator cancels it.
+        """
         if self._failure is not None:
             raise type(self._failure)(str(self._failure)) from self._failure
-        self._num_seqs += 1
-        sequence = Sequence(self._num_seqs, request, max_len)
-        live = Live(sequence, rules, asyncio.Queue())
-        self._live[sequence.seq] = live
-        self._scheduler.add(sequence)
-        self._work.set()
-        return ChunkStream(live, self._cancel)
-
-    def _cancel(self, live: Live) -> None:
-        if not live.sequence.state.is_final:
-            self._end(live, Event.CANCEL)
-            self._work.set()
+        sequence.queued_at = self._clock()
+        return self._streams.begin(sequence, rules, text)
 
     async def _run(self) -> None:
         while self._failure is None:
-            if not self._live and not self._left:
-                self._work.clear()
-                await self._work.wait()
+            if self._streams.is_idle:
+                self._streams.work.clear()
+                await self._streams.work.wait()
                 continue
             try:
+                await self._attend()
                 await self._round()
             except WorkerLost as error:
+                self._lose_round(error)
+            except WorkerGone as error:
                 self._fail_all(error)
             except Exception as error:  # a bug of ours: nobody must wait for ever
                 log.exception("the coordinator failed")
                 self._fail_all(OutriderError(f"{type(error).__name__}: {error}"))
-            await asyncio.sleep(0)  # let the streams out, whatever the wiring
         with contextlib.suppress(OutriderError):
             await self._close_left()
 
@@ -123,9 +139,15 @@ class Coordinator:
         """One round. The steps are the system in four words."""
         started = self._clock()
         await self._close_left()
-        await self._admit()
-        plan = self._scheduler.plan(self._k)
+        admitted = self._scheduler.admit()
+        for sequence in admitted:
+            sequence.queued_s = started - sequence.queued_at
+        await self._open(admitted)
+        choice = self._proposing.choose(self._scheduler.running)
+        plan = self._scheduler.plan(max(choice.k, choice.ngram_k))
+        self._asked = plan.sequences
         if not plan.sequences:
+            await asyncio.sleep(0)  # whoever can change that may run
             return
         try:
             scheduled = self._clock()
@@ -134,153 +156,161 @@ class Coordinator:
                 verified = self._clock()
                 proposed = verified - verdicts.forward_s - verdicts.verdict_s
             else:
-                proposals = await self.drafting.propose(plan)
+                proposals = await self._proposing.propose(plan)
                 proposed = self._clock()
-                verdicts = await self._verify(plan, proposals)
+                verdicts = await self._verifying.verify(self._message(plan, proposals))
                 verified = self._clock()
-            self._commit(plan, proposals, verdicts)
+            self._num_lost_rounds = 0
+            num_prompt_tokens = plan.num_prompt_tokens
+            rows = self._commit(plan, proposals, verdicts)
         except WorkerLost:
             raise
         except OutriderError as error:  # the target refused this round: these sequences, no others
-            self._fail_some(plan.sequences, error)
+            self._streams.fail_some(plan.sequences, error)
             return
+        committed = self._clock()
         self._statistics.add(
             schedule_s=scheduled - started,
             propose_s=proposed - scheduled,
             verify_s=verified - proposed,
-            commit_s=self._clock() - verified,
+            commit_s=committed - verified,
         )
+        verify_s = verdicts.forward_s + verdicts.verdict_s
+        self._proposing.observe(rows, num_prompt_tokens, verify_s, committed - started)
+        if self._trace.is_on:
+            times = (started, scheduled, proposed, verified, committed)
+            record_round(self._trace, plan, verdicts, times)
 
-    # schedule
+    # the workers
 
-    async def _admit(self) -> None:
-        admitted = self._scheduler.admit()
-        if not admitted:
-            return
+    async def _attend(self) -> None:
+        """Wait until the target is up. A new one is told of every running sequence."""
+        successor = await self._verifying.successor()
+        if successor is not None:
+            if self._is_paired:
+                self._proposing.draft.use(PairedDraft(successor))
+            for sequence in self._scheduler.running:
+                sequence.reopen()
+            await self._open(list(self._scheduler.running))
+        if self._draft is not None:
+            self._proposing.draft.use(self._draft.peer)
+
+    async def _open(self, sequences: list[Sequence]) -> None:
         try:
-            await self._target.call(Open(tuple(s.open_row() for s in admitted)))
-            await self.drafting.open(admitted)
+            await self._verifying.open(sequences)
         except WorkerLost:
             raise
         except OutriderError as error:
-            self._fail_some(admitted, error)
+            self._streams.fail_some(sequences, error)
+
+    def _lose_round(self, error: WorkerLost) -> None:
+        """Nothing was committed: the next target is asked again, unless they keep dying of it."""
+        now = self._clock()
+        if self._num_lost_rounds == 0:
+            self._lost_since = now
+        self._num_lost_rounds += 1
+        if self._num_lost_rounds >= MAX_LOST_ROUNDS and now - self._lost_since > MAX_LOST_S:
+            self._num_lost_rounds = 0
+            self._streams.fail_some(self._asked, error)
+
+    # schedule
 
     async def _close_left(self) -> None:
-        if not self._left:
-            return
-        seqs = tuple(self._left)
-        self._left.clear()
-        await self.drafting.close(seqs)
-        await self._target.call(Close(seqs))
+        left = self._streams.left
+        if left:
+            seqs = tuple(left)
+            await self._verifying.close(seqs)
+            del left[: len(seqs)]  # others may have joined them
 
     # verify
 
-    async def _propose_and_verify(self, plan: Plan) -> tuple[dict[int, ProposalRow], Verdicts]:
+    async def _propose_and_verify(self, plan: Plan) -> tuple[dict[int, Proposal], Verdicts]:
         """Both steps in one message, where draft and target are a pair in one process."""
-        ask = self.drafting.ask(plan)
-        if ask is None:
-            return {}, await self._verify(plan, {})
-        answer = await self._target.call(Round(ask, self._message(plan, {})))
-        if not isinstance(answer, RoundAnswer):
-            raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundAnswer")
-        self._count(answer.verdicts)
-        return self.drafting.take(ask, answer.proposals), answer.verdicts
-
-    async def _verify(self, plan: Plan, proposals: dict[int, ProposalRow]) -> Verdicts:
+        draft = self._proposing.draft
+        assert isinstance(draft, Drafting)
+        proposals = self._proposing.predicted(plan)
+        ask = draft.ask(plan, proposals)
+        asked = () if ask is None else tuple(row.seq for row in ask.rows)
+        for sequence in plan.rows:
+            if sequence.seq not in asked and sequence.seq not in proposals:
+                proposals[sequence.seq] = self._proposing.copy(sequence)
         message = self._message(plan, proposals)
-        if not message.rows and not message.prefill:
-            return Verdicts((), 0.0, 0.0)
-        answer = await self._target.call(message)
-        if not isinstance(answer, Verdicts):
-            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
-        self._count(answer)
-        return answer
+        if ask is None:
+            return proposals, await self._verifying.verify(message)
+        answer = await self._verifying.round(Round(ask, message))
+        return proposals | draft.take(ask, answer.proposals), answer.verdicts
 
-    def _count(self, verdicts: Verdicts) -> None:
-        self._statistics.add(
-            num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
-        )
-
-    def _message(self, plan: Plan, proposals: dict[int, ProposalRow]) -> Verify:
+    def _message(self, plan: Plan, proposals: dict[int, Proposal]) -> Verify:
         rows = []
         for sequence in plan.rows:
             if not sequence.state.is_final:  # cancelled meanwhile
-                proposal = proposals.get(sequence.seq)
-                tokens, support = (proposal.tokens, proposal.rows) if proposal else ((), ())
+                proposal = proposals.get(sequence.seq, NOTHING)
                 id_ = sequence.num_proposals + 1
-                rows.append(VerifyRow(sequence.seq, id_, sequence.base, tokens, support))
+                rows.append(
+                    VerifyRow(sequence.seq, id_, sequence.base, proposal.tokens, proposal.rows)
+                )
         prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if not s.state.is_final)
         return Verify(tuple(rows), prefill)
 
     # commit
 
-    def _commit(self, plan: Plan, proposals: dict[int, ProposalRow], verdicts: Verdicts) -> None:
+    def _commit(
+        self, plan: Plan, proposals: dict[int, Proposal], verdicts: Verdicts
+    ) -> list[RowReport]:
+        rows = []
         for sequence, size in plan.prefill:
             sequence.num_prefilled += size
+        for told in verdicts.prompts:
+            if (live := self._streams.find(told.seq)) is not None:
+                live.take_prompt(told)
         for verdict in verdicts.rows:
-            live = self._live.get(verdict.seq)
+            live = self._streams.find(verdict.seq)
             if live is None:
                 continue  # cancelled while the target was at it
             if verdict.error:
-                self._fail(live.sequence, WorkerFailed(verdict.error))
+                self._streams.fail(live.sequence, WorkerFailed(verdict.error))
                 continue
-            proposal = proposals.get(verdict.seq)
-            self._commit_one(live, proposal.tokens if proposal else (), verdict)
+            rows.append(self._commit_one(live, proposals.get(verdict.seq, NOTHING), verdict))
+        return rows
 
-    def _commit_one(self, live: Live, drafted: tuple[int, ...], verdict: VerdictRow) -> None:
-        sequence = live.sequence
+    def _commit_one(self, live: Live, proposal: Proposal, verdict: VerdictRow) -> RowReport:
+        sequence, num_drafted = live.sequence, len(proposal.tokens)
         if sequence.state is State.PREFILLING:
             sequence.num_prefilled += sequence.num_to_prefill
             sequence.apply(Event.PREFILLED)
-        ids = (*drafted[: verdict.num_accepted], verdict.token)
+        ids = (*proposal.tokens[: verdict.num_accepted], verdict.token)
         ids, text, reason = live.rules.cut(ids, sequence.num_left)
         sequence.num_proposals += 1
         sequence.commit(ids)
-        live.chunks.put_nowait(
+        queued_s, sequence.queued_s = sequence.queued_s, None
+        self._proposing.judged(sequence, proposal, verdict.num_accepted)
+        live.chunk(
             Chunk(
                 token_ids=ids,
                 logprobs=verdict.logprobs[: len(ids)],
                 text=text,
-                num_drafted=len(drafted),
+                top_logprobs=tuple(pairs(row) for row in verdict.top[: len(ids)]),
+                drafter=proposal.origin.value,
+                num_drafted=num_drafted,
                 num_accepted=verdict.num_accepted,
+                k_reason=self._proposing.depth.reason(sequence),
+                queued_s=queued_s,
                 finish_reason=reason,
             )
         )
         self._statistics.add(
-            num_drafted=len(drafted),
+            num_drafted=num_drafted,
             num_accepted=verdict.num_accepted,
             num_tokens=len(ids),
             num_rows=1,
         )
+        lookup = Lookup.UNASKED
         if reason is not None:
-            self._finish(live, reason)
-
-    # endings
-
-    def _finish(self, live: Live, reason: FinishReason) -> None:
-        live.sequence.finish_reason = reason
-        self._end(live, Event.FINISH)
-
-    def _fail(self, sequence: Sequence, error: OutriderError) -> None:
-        live = self._live.get(sequence.seq)
-        if live is not None:
-            live.chunks.put_nowait(error)
-            self._end(live, Event.FAIL)
-
-    def _fail_some(self, sequences: list[Sequence], error: OutriderError) -> None:
-        log.error("%d sequences failed: %s", len(sequences), error)
-        for sequence in sequences:
-            self._fail(sequence, error)
+            self._streams.finish(live, reason)
+        else:
+            lookup = self._proposing.draft.look_up(sequence)
+        return RowReport(proposal.origin, num_drafted, verdict.num_accepted, lookup)
 
     def _fail_all(self, error: OutriderError) -> None:
         self._failure = error
-        for live in list(self._live.values()):
-            self._fail(live.sequence, error)
-
-    def _end(self, live: Live, event: Event) -> None:
-        sequence = live.sequence
-        if sequence.state is not State.WAITING:
-            self._left.append(sequence.seq)
-        sequence.apply(event)
-        self._scheduler.remove(sequence)
-        del self._live[sequence.seq]
+        self._streams.fail_all(error)

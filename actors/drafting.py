@@ -1,101 +1,167 @@
 """The draft as the coordinator uses it: which sequences it follows, and what it proposes for them.
 
-Whatever goes wrong here costs speed only: a draft that fails is left off, and rows run plainly.
+Whatever goes wrong here costs speed only: while the draft is away, silent or failing, rows run
+plainly.
 """
 
+import asyncio
 import logging
+from collections.abc import Iterable
 
-from outrider.actors.errors import OutriderError
+from outrider.actors.control.report import DraftPasses, Lookup, Origin
+from outrider.actors.depth import Depth
+from outrider.actors.errors import OutriderError, WorkerFailed
 from outrider.actors.messages import (
-    AnyMessage,
     Close,
     Open,
     PrefillRow,
-    ProposalRow,
     Proposals,
     Propose,
     ProposeRow,
 )
+from outrider.actors.proposal import Proposal
+from outrider.actors.proposing import Fill
+from outrider.actors.proposing import Proposals as Given
 from outrider.actors.scheduler import Plan
 from outrider.actors.sequence import Sequence
 from outrider.actors.statistics import Statistics
+from outrider.actors.tracing import Trace
 from outrider.actors.wire.peer import Peer
+
+PATIENCE_S = 1.0  # a round waits no longer for a draft that fell silent
 
 log = logging.getLogger(__name__)
 
 
 class Drafting:
-    """A draft worker, or none."""
+    """A draft worker in lockstep, or none: each round asks it and waits."""
 
-    def __init__(self, peer: Peer | None, k: int, statistics: Statistics) -> None:
-        self._peer = peer
-        self._k = k
+    def __init__(
+        self, depth: Depth, token_budget: int, statistics: Statistics, trace: Trace
+    ) -> None:
+        self._depth = depth
+        self._trace = trace
+        self._token_budget = token_budget
         self._statistics = statistics
-        self._bases: dict[int, int] = {}  # committed length that the draft knows of, by sequence
+        self._peer: Peer | None = None
         self._opened: set[int] = set()  # sequences to close; it may have stopped to follow some
-        self.loss = ""  # why the draft is not used any more
+        self._bases: dict[int, int] = {}  # committed length it knows of, where it follows
+        self._behind: dict[int, int] = {}  # tokens it has yet to compute there before proposing
+        self._late: asyncio.Task[Proposals | None] | None = None  # an answer still to come
+        self.passes: list[DraftPasses] = []
+        self.failure = ""
 
-    def max_k(self, sequence: Sequence) -> int:
-        """What the request and the server allow; a round may allow less."""
-        speculation = sequence.request.speculation
-        if self._peer is None or not speculation.is_enabled:
-            return 0
-        return self._k if speculation.k is None else speculation.k
+    def use(self, peer: Peer | None) -> None:
+        if peer is not self._peer:
+            self._peer = peer
+            self._late = None
+            self._opened.clear()
+            self._bases.clear()
+            self._behind.clear()
 
-    async def open(self, sequences: list[Sequence]) -> None:
-        """Have the draft follow those that may be drafted for."""
-        drafted = [s for s in sequences if self.max_k(s) > 0]
-        if drafted and await self._call(Open(tuple(s.open_row() for s in drafted))):
-            self._opened |= {s.seq for s in drafted}
-            self._bases |= {s.seq: s.base for s in drafted}
+    def follow(self, running: list[Sequence]) -> None:
+        if self._peer is None:
+            return
+        ended = tuple(self._opened - {s.seq for s in running})
+        if ended:
+            self._opened.difference_update(ended)
+            self._leave(ended)
+            self._peer.tell(Close(ended))
+        new = [s for s in running if s.seq not in self._opened and self._depth.draft_k(s) > 0]
+        if new:
+            self._opened |= {s.seq for s in new}
+            self._bases |= {s.seq: s.base for s in new}
+            self._behind |= {s.seq: s.base - 1 for s in new}
+            for sequence in new:  # each by itself: the prompts of a full batch are no one frame
+                self._peer.tell(Open((sequence.open_row(),)))
 
-    async def close(self, seqs: tuple[int, ...]) -> None:
-        """Have it forget sequences that have ended."""
-        known = tuple(seq for seq in seqs if seq in self._opened)
-        if known:
-            self._opened.difference_update(known)
-            for seq in known:
-                self._bases.pop(seq, None)
-            await self._call(Close(known))
+    async def propose(self, plan: Plan, given: Given, fill: Fill) -> dict[int, Proposal]:
+        found = await self._answer(self.ask(plan, given)) | given
+        return {s.seq: found.get(s.seq) or fill(s) for s in plan.rows}
 
-    async def propose(self, plan: Plan) -> dict[int, ProposalRow]:
-        """Proposals by sequence, for the rows that the draft follows. Changes no sequence."""
-        ask = self.ask(plan)
-        if ask is None:
+    def look_up(self, sequence: Sequence) -> Lookup:
+        return Lookup.UNASKED
+
+    async def _answer(self, ask: Propose | None) -> dict[int, Proposal]:
+        """What the draft proposes, unless it takes too long."""
+        if ask is None or (self._late is not None and not self._late.done()):
             return {}
-        answer = await self._call(ask)
-        return self.take(ask, answer) if isinstance(answer, Proposals) else {}
+        self._late = asyncio.create_task(self._call(ask))
+        done, _ = await asyncio.wait({self._late}, timeout=PATIENCE_S)
+        if not done:
+            log.warning("the draft is silent; rows run plainly until it answers")
+            return {}
+        answer = self._late.result()
+        return {} if answer is None else self.take(ask, answer)
 
-    def ask(self, plan: Plan) -> Propose | None:
-        """What to ask the draft for this round, if anything."""
-        rows = tuple(
-            ProposeRow(s.seq, s.base, s.since(self._bases[s.seq]), k)
-            for s in plan.rows
-            if s.seq in self._bases and (k := min(self.max_k(s), s.num_left - 1)) > 0
-        )
-        prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if s.seq in self._bases)
-        return Propose(rows, prefill) if rows or prefill else None
+    def ask(self, plan: Plan, given: Given) -> Propose | None:
+        """What to ask the draft for this round, if anything. Who is behind catches up in chunks."""
+        left, rows, prefill = self._token_budget, [], []
+        for sequence in plan.rows:
+            seq, k = sequence.seq, self._depth.draft_k(sequence)
+            if seq not in self._bases or k == 0 or seq in given:
+                continue
+            size = self._catch_up(seq, left)
+            left -= size
+            if self._behind[seq] == 0:  # the last tokens travel with the question
+                rows.append(ProposeRow(seq, sequence.base, sequence.since(self._bases[seq]), k))
+            elif size:
+                prefill.append(PrefillRow(seq, size))
+        for sequence, most in plan.prefill:
+            if sequence.seq in self._bases and (
+                size := self._catch_up(sequence.seq, min(most, left))
+            ):
+                left -= size
+                prefill.append(PrefillRow(sequence.seq, size))
+        return Propose(tuple(rows), tuple(prefill)) if rows or prefill else None
 
-    def take(self, ask: Propose, answer: Proposals) -> dict[int, ProposalRow]:
+    def take(self, ask: Propose, answer: Proposals) -> dict[int, Proposal]:
         """The answer, by sequence; what the draft cannot follow any more is not asked again."""
-        self._statistics.add(num_draft_passes=answer.num_passes, draft_forward_s=answer.forward_s)
+        self.failure = ""
+        num_passes, seconds = answer.num_passes, answer.forward_s
+        if num_passes:
+            self._trace.span("draft", "propose", answer.started_s, seconds, num_passes=num_passes)
+        num_tokens = sum(len(row.tokens) for row in answer.rows) + sum(
+            row.num_tokens for row in ask.prefill
+        )
+        self._statistics.add(
+            num_draft_passes=num_passes, num_draft_fed=num_tokens, draft_forward_s=seconds
+        )
+        self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
         for asked, row in zip(ask.rows, answer.rows, strict=True):
             if row.reason:
-                self._bases.pop(asked.seq, None)
+                self._leave([asked.seq])
             elif asked.seq in self._bases:
                 self._bases[asked.seq] = asked.base
-        return {row.seq: row for row in answer.rows}
+        return {
+            row.seq: Proposal(row.tokens, row.rows, Origin.DRAFT)
+            for row in answer.rows
+            if row.tokens
+        }
 
-    async def _call(self, message: AnyMessage) -> AnyMessage | None:
-        """The draft's answer; none if it failed."""
-        if self._peer is None:
-            return None
+    async def _call(self, ask: Propose) -> Proposals | None:
+        """The draft's answer; none if it failed, and then it does not follow these any more."""
+        peer = self._peer
+        assert peer is not None
         try:
-            return await self._peer.call(message)
+            answer = await peer.call(ask)
+            if not isinstance(answer, Proposals):
+                raise WorkerFailed(f"Got {type(answer).__name__}, expected Proposals")
         except OutriderError as error:
-            log.error("going on without the draft: %s", error)
-            self.loss = str(error)
-            self._peer = None
-            self._bases.clear()
-            self._opened.clear()
+            if not peer.is_lost:  # else another takes its place
+                log.error("the draft failed: %s", error)
+                self.failure = str(error)
+                self._leave([row.seq for row in ask.rows] + [row.seq for row in ask.prefill])
             return None
+        return answer
+
+    def _catch_up(self, seq: int, most: int) -> int:
+        """Tokens of its backlog to compute now."""
+        size = min(self._behind[seq], most)
+        self._behind[seq] -= size
+        return size
+
+    def _leave(self, seqs: Iterable[int]) -> None:
+        for seq in seqs:
+            self._bases.pop(seq, None)
+            self._behind.pop(seq, None)

@@ -5,86 +5,42 @@ What `outrider generate`, the HTTP routes and the tests talk to. Knows where wor
 Wiring.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, cast
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from outrider.actors.control.controller import Lookahead, Pipeline
+from outrider.actors.control.lookahead import controller_of
 from outrider.actors.coordinator import Coordinator
-from outrider.actors.errors import InvalidConfig, InvalidRequest, OutriderError, ShuttingDown
-from outrider.actors.messages import Describe, Description
-from outrider.actors.request import Request
-from outrider.actors.sampling import MAX_K, VerificationMode
+from outrider.actors.crew import Crew, Progress
+from outrider.actors.depth import Depth
+from outrider.actors.drafting import Drafting
+from outrider.actors.engine_config import EngineConfig
+from outrider.actors.engine_info import EngineInfo
+from outrider.actors.errors import InvalidRequest, ShuttingDown
+from outrider.actors.forecasting import Forecasting
+from outrider.actors.messages import Description
+from outrider.actors.proposing import Proposing
+from outrider.actors.request import Chunk, Request
+from outrider.actors.request_check import check
+from outrider.actors.sampling import Grammar
 from outrider.actors.scheduler import Limits, Scheduler
+from outrider.actors.sequence import Sequence
 from outrider.actors.statistics import Statistics
-from outrider.actors.stream import ChunkStream
+from outrider.actors.stream import ChunkStream, over
+from outrider.actors.supervisor import Supervision, WorkerHealth, WorkerState
 from outrider.actors.text.stop_rules import StopRules
 from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
-from outrider.actors.wire.paired import PairedDraft
-from outrider.actors.wire.peer import Peer
-from outrider.actors.wiring import Wiring, WorkerSpec
+from outrider.actors.tracing import Trace
+from outrider.actors.wiring import Wiring
+from outrider.actors.worker_spec import WorkerSpec
 
-Progress = Callable[[str], None]
+TREE_TOKENS = 64  # KV rows of the draft for a sequence's branches, beside its text
 
 
 def _silent(_: str) -> None:
     pass
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """What the operator chose. Raises InvalidConfig."""
-
-    target: Path
-    draft: Path | None = None
-    k: int = 4  # drafted tokens a round, unless the request says
-    verification: VerificationMode = VerificationMode.COUPLED
-    numerics: Literal["auto", "exact", "fast"] = "auto"
-    device: str = "auto"
-    dtype: str = "auto"
-    kv_tokens: int = 32768  # KV rows of each worker's pool
-    max_batch: int = 64  # sequences running at once
-    max_waiting: int = 256  # sequences queued behind them
-    token_budget: int = 256  # tokens of one target forward
-    num_threads: int = 1  # of each worker
-    is_paired: bool = False  # draft and target in one process: lockstep on one device or core
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.k <= MAX_K:
-            raise InvalidConfig(f"Got k={self.k}, expected 0 ≤ k ≤ {MAX_K}")
-        if self.numerics not in ("auto", "exact", "fast"):
-            raise InvalidConfig(f"Got numerics={self.numerics!r}, accepted: auto, exact, fast")
-        for name in ("kv_tokens", "max_batch", "max_waiting", "token_budget", "num_threads"):
-            if getattr(self, name) < 1:
-                raise InvalidConfig(f"Got {name}={getattr(self, name)}, expected at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """What is served, once loaded."""
-
-    target: str
-    draft: str | None
-    vocab_size: int
-    context_len: int
-    eos_ids: tuple[int, ...]
-    numerics: str  # in effect
-    numerics_reason: str  # why not exact, or empty
-    fingerprint: str
-    k: int
-    verification: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerHealth:
-    """One worker."""
-
-    role: str
-    pid: int
-    state: Literal["up", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +52,7 @@ class EngineHealth:
     workers: tuple[WorkerHealth, ...]
     num_waiting: int
     num_running: int
+    kv_usage: float  # share of the target's pages that running sequences may come to need
 
 
 class Engine:
@@ -108,7 +65,7 @@ class Engine:
         coordinator: Coordinator,
         scheduler: Scheduler,
         statistics: Statistics,
-        peers: Sequence[Peer],
+        crew: Crew,
         resources: AsyncExitStack,
     ) -> None:
         self.info = info
@@ -116,9 +73,11 @@ class Engine:
         self.statistics = statistics
         self._coordinator = coordinator
         self._scheduler = scheduler
-        self._peers = tuple(peers)
+        self._crew = crew
         self._resources = resources
         self._is_stopping = False
+        self._num_seqs = 0
+        self._grammars = tokenizer.grammars(info.eos_ids, info.vocab_size)
 
     @classmethod
     async def start(
@@ -128,8 +87,11 @@ class Engine:
         async with AsyncExitStack() as resources:
             resources.push_async_callback(wiring.close)
             tokenizer = _load_tokenizers(config, progress)
-            peers, facts = await _start_workers(config, tokenizer, wiring, progress)
-            target, draft = peers[0], peers[1] if config.draft is not None else None
+            supervision = Supervision(deadline_s=config.worker_deadline_s)
+            crew = Crew(_specs(config, tokenizer), wiring, supervision, progress)
+            resources.push_async_callback(crew.stop)
+            await crew.start()
+            facts = crew.facts
             limits = Limits(
                 facts.num_pages,
                 facts.page_size,
@@ -138,14 +100,24 @@ class Engine:
                 config.token_budget,
             )
             scheduler, statistics = Scheduler(limits), Statistics()
+            pipeline = _pipeline(config, wiring)
+            trace = resources.enter_context(Trace(config.trace))
+            proposing = _proposing(config, pipeline, statistics, trace)
             coordinator = Coordinator(
-                target, draft, scheduler, statistics, config.k, time.perf_counter
+                crew.target,
+                crew.draft,
+                proposing,
+                scheduler,
+                statistics,
+                time.monotonic,
+                trace,
+                is_paired=config.draft is not None and config.is_paired,
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
-            info = _info_of(config, facts)
+            info = _info_of(config, facts, pipeline)
             kept = resources.pop_all()
-            return cls(info, tokenizer, coordinator, scheduler, statistics, peers, kept)
+            return cls(info, tokenizer, coordinator, scheduler, statistics, crew, kept)
         raise AssertionError("unreachable: the stack suppresses nothing")
 
     async def stop(self) -> None:
@@ -157,67 +129,58 @@ class Engine:
         """Raises InvalidRequest or Overloaded, before anything is begun for the request."""
         if self._is_stopping:
             raise ShuttingDown("The engine stops and takes no more requests")
-        if not request.prompt_ids:
-            raise InvalidRequest("Got an empty prompt, expected at least one token", "prompt")
-        low, high = min(request.prompt_ids), max(request.prompt_ids)
-        if low < 0 or high >= self.info.vocab_size:
-            raise InvalidRequest(
-                f"Got token id {low if low < 0 else high} in the prompt, "
-                f"expected 0 ≤ id < {self.info.vocab_size}",
-                "prompt",
-            )
-        self._check_length(request)
-        k = request.speculation.k
-        if k and request.speculation.is_enabled and self.info.draft is None:
-            raise InvalidRequest(
-                f"Got speculation.k={k}, accepted 0: this server runs no draft", "speculation.k"
-            )
+        check(request, self.info)
+        self._scheduler.check(len(request.prompt_ids) + request.sampling.max_tokens)
 
-    def _check_length(self, request: Request) -> None:
-        prompt_len, context_len = len(request.prompt_ids), self.info.context_len
-        if prompt_len >= context_len:
-            raise InvalidRequest(
-                f"Got a prompt of {prompt_len} tokens, expected fewer than the context's "
-                f"{context_len}",
-                "prompt",
-            )
-        max_len = prompt_len + request.sampling.max_tokens
-        if max_len > context_len:
-            raise InvalidRequest(
-                f"Got max_tokens={request.sampling.max_tokens} after a prompt of {prompt_len} "
-                f"tokens, expected at most {context_len - prompt_len} in a context of "
-                f"{context_len}",
-                "max_tokens",
-            )
-        self._scheduler.check(max_len)
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Compile it, which may take a while: call this off the loop. Raises InvalidRequest."""
+        self._grammars.matcher(grammar)
 
     def generate(self, request: Request) -> ChunkStream:
         """Begin a request; its chunks as they come. Raises as `check` does."""
         self.check(request)
-        sampling = request.sampling
-        ends = () if sampling.ignores_eos else self.info.eos_ids
+        sampling, resumed = request.sampling, request.resumed
+        is_endless = sampling.ignores_eos and sampling.grammar is None
+        ends = () if is_endless else self.info.eos_ids
         text = self.tokenizer.stream(request.prompt_ids, sampling.stop)
         rules = StopRules(text, (*ends, *sampling.stop_token_ids))
         max_len = len(request.prompt_ids) + sampling.max_tokens
-        return self._coordinator.submit(request, rules, max_len)
+        self._num_seqs += 1
+        sequence = Sequence(self._num_seqs, request, max_len, self.info.eos_ids)
+        if resumed is None or not resumed.output_ids:
+            return self._coordinator.submit(sequence, rules)
+        ids, known, reason = rules.cut(resumed.output_ids, sampling.max_tokens)
+        if resumed.text_len > len(known) or len(ids) < len(resumed.output_ids):
+            raise InvalidRequest(
+                f"Got {len(resumed.output_ids)} generated ids and text_len={resumed.text_len}, "
+                f"expected at most {len(ids)} ids and {len(known)} characters of their text",
+                "resume",
+            )
+        unsent = known[resumed.text_len :]
+        if reason is not None:
+            return over(Chunk((), (), unsent, finish_reason=reason))
+        return self._coordinator.submit(sequence, rules, unsent)
 
     def health(self) -> EngineHealth:
         """How it stands now."""
-        coordinator = self._coordinator
-        workers = tuple(
-            WorkerHealth(peer.role, peer.pid, "lost" if peer.is_lost else "up")
-            for peer in self._peers
-        )
+        coordinator, workers = self._coordinator, self._crew.health()
         status: Literal["ok", "degraded", "failed"] = "ok"
-        reason = ""
+        reasons = [f"{w.role} {w.state}: {w.reason}" for w in workers if w.state != WorkerState.UP]
+        if failure := coordinator.draft_failure:
+            reasons.append(f"the draft failed: {failure}")
+        if reasons:
+            status = "degraded"
         if coordinator.failure is not None:
-            status, reason = "failed", str(coordinator.failure)
-        elif coordinator.drafting.loss:
-            status, reason = "degraded", coordinator.drafting.loss
-        elif lost := [worker.role for worker in workers if worker.state == "lost"]:
-            status, reason = "degraded", f"lost while idle: {', '.join(lost)}"
+            reasons.insert(0, str(coordinator.failure))
+        if coordinator.failure is not None or self._crew.target.is_given_up:
+            status = "failed"
         return EngineHealth(
-            status, reason, workers, coordinator.num_waiting, coordinator.num_running
+            status,
+            "; ".join(reasons),
+            workers,
+            coordinator.num_waiting,
+            coordinator.num_running,
+            coordinator.kv_usage,
         )
 
 
@@ -229,56 +192,28 @@ def _load_tokenizers(config: EngineConfig, progress: Progress) -> Tokenizer:
     return tokenizer
 
 
-async def _start_workers(
-    config: EngineConfig, tokenizer: Tokenizer, wiring: Wiring, progress: Progress
-) -> tuple[list[Peer], Description]:
-    """The target and, if there is one, the draft, loading side by side; the target's facts."""
-    roles = ["target"] if config.draft is None or config.is_paired else ["target", "draft"]
-    try:
-        async with asyncio.TaskGroup() as group:
-            starts = [
-                group.create_task(_start_worker(role, config, tokenizer, wiring, progress))
-                for role in roles
-            ]
-    except* OutriderError as failures:
-        raise failures.exceptions[0] from None
-    peers, facts = [start.result()[0] for start in starts], starts[0].result()[1]
-    if config.draft is not None and config.is_paired:
-        peers.append(PairedDraft(peers[0]))
-    return peers, facts
-
-
-async def _start_worker(
-    role: str, config: EngineConfig, tokenizer: Tokenizer, wiring: Wiring, progress: Progress
-) -> tuple[Peer, Description]:
-    model = config.target if role == "target" else config.draft
-    assert model is not None
-    progress(f"loading the {role} from {model}")
-    started = time.perf_counter()
-    spec = WorkerSpec(
-        role=role,
-        model=str(model),
+def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
+    """The target and, if there is one in a process of its own, the draft."""
+    target = WorkerSpec(
+        role="target",
+        model=str(config.target),
         num_target_ids=max(tokenizer.vocabulary.values()) + 1,
         num_tokens=config.kv_tokens,
         device=config.device,
         dtype=config.dtype,
         numerics=config.numerics,
         num_threads=config.num_threads,
-        paired_draft=str(config.draft) if config.draft is not None and config.is_paired else None,
     )
-    peer = await wiring.start(spec)
-    facts = cast(Description, await peer.call(Describe()))
-    detail = f"numerics {facts.numerics}"
-    if facts.numerics_reason:
-        detail += f": {facts.numerics_reason}"
-    progress(
-        f"{role} ready in {time.perf_counter() - started:.1f} s: "
-        f"{facts.num_parameters / 1e6:.1f}M parameters, {facts.dtype} on {facts.device}, {detail}"
-    )
-    return peer, facts
+    if config.draft is None:
+        return [target]
+    if config.is_paired:
+        return [replace(target, paired_draft=str(config.draft))]
+    num_tokens = config.kv_tokens + config.max_batch * TREE_TOKENS
+    draft = replace(target, role="draft", model=str(config.draft), num_tokens=num_tokens)
+    return [target, draft]
 
 
-def _info_of(config: EngineConfig, facts: Description) -> EngineInfo:
+def _info_of(config: EngineConfig, facts: Description, pipeline: Pipeline) -> EngineInfo:
     return EngineInfo(
         target=facts.model,
         draft=None if config.draft is None else config.draft.name,
@@ -287,7 +222,33 @@ def _info_of(config: EngineConfig, facts: Description) -> EngineInfo:
         eos_ids=facts.eos_ids,
         numerics=facts.numerics,
         numerics_reason=facts.numerics_reason,
+        verdicts=facts.verdicts,
         fingerprint=facts.fingerprint,
+        pipeline=pipeline.value,
+        has_ngram=config.has_ngram,
         k=config.k,
         verification=config.verification.value,
+    )
+
+
+def _pipeline(config: EngineConfig, wiring: Wiring) -> Pipeline:
+    """The one asked for; by default the draft rides ahead where it has a core of its own."""
+    if config.pipeline != "auto":
+        return Pipeline(config.pipeline)
+    can_overlap = config.draft is not None and not config.is_paired and wiring.is_parallel
+    return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
+
+
+def _proposing(
+    config: EngineConfig, pipeline: Pipeline, statistics: Statistics, trace: Trace
+) -> Proposing:
+    depth, has_draft = Depth(), config.draft is not None
+    return Proposing(
+        Forecasting(depth, statistics, trace)
+        if pipeline is Pipeline.FORECAST
+        else Drafting(depth, config.token_budget, statistics, trace),
+        depth,
+        controller_of(Lookahead(config.lookahead), config.k, config.fan, pipeline, has_draft),
+        statistics,
+        has_ngram=config.has_ngram,
     )

@@ -11,6 +11,7 @@ OutriderError                500
 ├── Overloaded               429   the waiting queue is full
 ├── ShuttingDown             503
 ├── WorkerLost               503   the other end of a socket is gone
+├── WorkerGone               503   a worker that could not be started again
 ├── WorkerFailed             500   a worker answered with an error
 └── ProtocolViolation        400   a peer broke the wire protocol
 """
@@ -78,6 +79,12 @@ class ShuttingDown(OutriderError):
 
 class WorkerLost(OutriderError):
     """The connection to a worker ended; every call in flight on it fails with this."""
+
+    status = 503
+
+
+class WorkerGone(OutriderError):
+    """A worker was lost, and the time to start another one is over."""
 
     status = 503
 

@@ -22,6 +22,21 @@ class Message(Record, frozen=True, forbid_unknown_fields=True, tag=True, tag_fie
     """The body of a frame; its class name travels as `type`."""
 
 
+class EditRules(Record, frozen=True):
+    """What is done to each row of a sequence's logits before it is sampled (kernels/edits.py)."""
+
+    bias_ids: tuple[TokenId, ...]
+    bias: tuple[float, ...]
+    repetition: float
+    frequency: float
+    presence: float
+    min_tokens: Count  # of output, before one of `end_ids` may be drawn
+    end_ids: tuple[TokenId, ...]
+    eos_ids: tuple[TokenId, ...]  # all that a grammar allows once it is fulfilled
+    grammar_kind: str  # of sampling.GrammarKind, or empty
+    grammar: str
+
+
 class OpenRow(Record, frozen=True):
     """Everything a worker must know of a sequence; also the way back after a worker's death."""
 
@@ -36,6 +51,9 @@ class OpenRow(Record, frozen=True):
     seed: UInt64
     choice: Count
     max_len: Count  # the sequence never grows beyond this many positions
+    edits: EditRules | None = None
+    num_top: Count = 0  # likeliest ids to tell with each token
+    prompt_top: Count | None = None  # and with each of the prompt's; None tells nothing of those
 
 
 class Open(Message, frozen=True):
@@ -97,8 +115,56 @@ class Proposals(Message, frozen=True):
     """The draft's answer to Propose."""
 
     rows: tuple[ProposalRow, ...]
+    started_s: float  # by its machine's monotonic clock
     forward_s: float
     num_passes: Count
+
+
+class OutcomeRow(Record, frozen=True):
+    """Where a sequence stands, and the proposal that is on its way to the target.
+
+    Whatever the draft had computed along `committed` and `tokens` is kept, so an outcome that no
+    branch foresaw, or a proposal of somebody else's, needs no other word.
+    """
+
+    seq: int
+    id: Count  # of that proposal; forecasts name it
+    base: Count  # committed length, prompt included
+    committed: tuple[TokenId, ...]  # ids since the base of the last outcome (or OPEN)
+    tokens: tuple[TokenId, ...]  # the proposal, whoever made it; none where the row runs plainly
+    max_tokens: Count  # a branch grows no longer; its guess of the target's token not counted
+    num_branches: Count  # guesses over all positions
+
+
+class Outcomes(Message, frozen=True):
+    """Forecast these, ahead of their verdicts. Not answered: Forecasts are pushed as they come."""
+
+    rows: tuple[OutcomeRow, ...]
+
+
+class ForecastRow(Record, frozen=True):
+    """What one step added to the forecast of one proposal.
+
+    A fork (n, token) bets that n drafted tokens are accepted and `token` is recovered, or the
+    bonus. Branches are numbered in the order their forks were pushed; growth (branch, token)
+    appends to one, and every step appends to each living branch of a sequence alike.
+    """
+
+    seq: int
+    id: Count
+    forks: tuple[tuple[Count, TokenId], ...]
+    growth: tuple[tuple[Count, TokenId], ...]
+    rows: tuple[SparseRow, ...]  # one per growth in rejection mode, else empty
+    reason: str  # why the draft does not follow the sequence any more, as ProposalRow's
+
+
+class Forecasts(Message, frozen=True):
+    """Pushed by the draft after each step: the rows that changed."""
+
+    rows: tuple[ForecastRow, ...]
+    num_tokens: Count  # that the step fed; none where forks cost nothing
+    started_s: float  # by its machine's monotonic clock
+    forward_s: float
 
 
 class VerifyRow(Record, frozen=True):
@@ -118,6 +184,22 @@ class Verify(Message, frozen=True):
     prefill: tuple[PrefillRow, ...]
 
 
+class TopRow(Record, frozen=True):
+    """The likeliest ids of a row of logits, likeliest first, and their raw log-probabilities."""
+
+    ids: tuple[TokenId, ...]
+    logprobs: tuple[float, ...]
+
+
+class PromptRow(Record, frozen=True):
+    """Log-probabilities of consecutive ids of a prompt, where the sequence asked for them."""
+
+    seq: int
+    start: Count  # position of the first of the ids; 1 or more
+    logprobs: tuple[float, ...]  # raw
+    top: tuple[TopRow, ...]
+
+
 class VerdictRow(Record, frozen=True):
     """What the target made of a proposal. With an error, only `seq` and `id` mean anything."""
 
@@ -127,14 +209,17 @@ class VerdictRow(Record, frozen=True):
     token: TokenId  # recovered if a drafted token was rejected, else bonus
     logprobs: tuple[float, ...]  # raw, one per accepted token and one for `token`
     error: str
+    top: tuple[TopRow, ...] = ()  # as logprobs, where the sequence asked for them
 
 
 class Verdicts(Message, frozen=True):
     """The target's answer to Verify."""
 
     rows: tuple[VerdictRow, ...]
+    started_s: float  # by its machine's monotonic clock
     forward_s: float
     verdict_s: float
+    prompts: tuple[PromptRow, ...] = ()
 
 
 class Round(Message, frozen=True):
@@ -172,6 +257,7 @@ class Description(Message, frozen=True):
     dtype: str
     numerics: str  # in effect: "exact" | "fast"
     numerics_reason: str  # why not exact, or empty
+    verdicts: str  # whose kernels judge, and why
     fingerprint: str  # of weights, dtype, numerics and instruction set
     page_size: Count
     num_pages: Count
@@ -210,6 +296,8 @@ AnyMessage = (
     | Done
     | Propose
     | Proposals
+    | Outcomes
+    | Forecasts
     | Verify
     | Verdicts
     | Round
@@ -223,8 +311,11 @@ AnyMessage = (
 )
 
 
+PUSH = 0  # the id of a frame that is neither call nor answer: told, or pushed
+
+
 class Frame(Record, frozen=True):
-    """A call, or the answer that carries its id."""
+    """A call, or the answer that carries its id; or PUSH."""
 
     id: UInt64
     body: AnyMessage

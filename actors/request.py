@@ -24,6 +24,26 @@ class Request:
     seed: int  # 0 ≤ seed < 2^64
     choice: int = 0  # index among the choices of its own prompt
     speculation: Speculation = DEFAULT_SPECULATION
+    prediction_ids: tuple[int, ...] = ()  # what the client expects; drafted from, never believed
+    resumed: "Resumed | None" = None
+    tenant: str = ""  # whose it is; those who wait take turns
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a broken stream is taken up: everything goes on as if it had not broken."""
+
+    output_ids: tuple[int, ...]  # generated before, by the same fingerprint and seed
+    text_len: int  # characters of their text that the client has
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A token's raw log-probability, and the likeliest ids there."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  # (id, log-probability), likeliest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +53,11 @@ class Chunk:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]  # of token_ids, raw: log-softmax of the model's own logits
     text: str  # complete characters only; a stop string is never part of it
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()  # of each token, as TokenLogprobs
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of the prompt from its second id on, if asked
+    drafter: str = "none"  # who proposed: "draft", "ngram", "prediction" or "none"
     num_drafted: int = 0  # tokens proposed in the round that made this commit
     num_accepted: int = 0  # of those, accepted
+    k_reason: str = ""  # why the round drafted as far as it did
+    queued_s: float | None = None  # on the first chunk: from submission to admission
     finish_reason: FinishReason | None = None  # set on the last chunk

@@ -9,6 +9,7 @@ from enum import StrEnum
 from outrider.actors.errors import InvalidRequest
 
 MAX_K = 16
+MAX_TOP_LOGPROBS = 20
 SEED_BITS = 64
 
 
@@ -24,6 +25,23 @@ def _require(is_valid: bool, param: str, got: object, accepted: str) -> None:
         raise InvalidRequest(f"Got {param}={got!r}, expected {accepted}", param)
 
 
+class GrammarKind(StrEnum):
+    """How a grammar is written."""
+
+    JSON = "json"  # a JSON schema, as JSON
+    REGEX = "regex"  # of the whole text
+    CHOICE = "choice"  # a JSON list of strings
+    LARK = "grammar"  # Lark's notation
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What the generated text must be. Whether it compiles is the engine's to check."""
+
+    kind: GrammarKind
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """Sampling of one choice. Raises InvalidRequest, naming the field."""
@@ -36,6 +54,14 @@ class SamplingParams:
     stop: tuple[str, ...] = ()  # strings that end the text and are trimmed from it
     stop_token_ids: tuple[int, ...] = ()  # ids that end the text like EOS
     ignores_eos: bool = False
+    min_tokens: int = 0  # before so many, neither EOS nor a stop id is drawn
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (id, what is added to its logit)
+    repetition_penalty: float = 1.0  # of ids in prompt or output; 1 is off
+    frequency_penalty: float = 0.0  # times an id's count in the output
+    presence_penalty: float = 0.0  # of ids in the output
+    grammar: Grammar | None = None
+    num_top_logprobs: int = 0  # alternatives told with each token
+    prompt_logprobs: int | None = None  # alternatives told with each of the prompt's; None: nothing
 
     def __post_init__(self) -> None:
         is_usable = self.temperature == 0 or 1e-6 <= self.temperature <= 100
@@ -47,6 +73,19 @@ class SamplingParams:
         _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
         _require(len(self.stop) <= 16, "stop", len(self.stop), "at most 16 strings")
         _require(all(self.stop), "stop", list(self.stop), "no empty strings")
+        _require(self.min_tokens >= 0, "min_tokens", self.min_tokens, "0 or more")
+        is_usable = 0.01 <= self.repetition_penalty <= 100
+        accepted = "0.01 ≤ repetition_penalty ≤ 100"
+        _require(is_usable, "repetition_penalty", self.repetition_penalty, accepted)
+        for name in ("frequency_penalty", "presence_penalty"):
+            penalty = getattr(self, name)
+            _require(-2 <= penalty <= 2, name, penalty, f"-2 ≤ {name} ≤ 2")
+        for token_id, bias in self.logit_bias:
+            _require(-100 <= bias <= 100, f"logit_bias[{token_id}]", bias, "-100 ≤ bias ≤ 100")
+        for name in ("num_top_logprobs", "prompt_logprobs"):
+            count = getattr(self, name)
+            accepted = f"0 to {MAX_TOP_LOGPROBS}"
+            _require(count is None or 0 <= count <= MAX_TOP_LOGPROBS, name, count, accepted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A sequence is admitted when the pool could hold it grown to its full length, so 
 of pages. Knows nothing of workers or time.
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import InvalidRequest, Overloaded
@@ -36,6 +36,12 @@ class Plan:
     def sequences(self) -> list[Sequence]:
         return self.rows + [sequence for sequence, _ in self.prefill]
 
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens to compute before any verdict; known until the round is committed."""
+        last = sum(s.num_to_prefill for s in self.rows if s.state is State.PREFILLING)
+        return last + sum(size for _, size in self.prefill)
+
 
 class Scheduler:
     """Waiting and running sequences."""
@@ -44,7 +50,7 @@ class Scheduler:
         self.limits = limits
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self._num_reserved = 0  # pages
+        self.num_reserved = 0  # pages
 
     def num_pages_for(self, max_len: int) -> int:
         """Pages of a sequence at its longest, with a full proposal beyond it."""
@@ -72,19 +78,24 @@ class Scheduler:
         """Forget a sequence that has ended; its pages are free again."""
         if sequence in self.running:
             self.running.remove(sequence)
-            self._num_reserved -= self.num_pages_for(sequence.max_len)
+            self.num_reserved -= self.num_pages_for(sequence.max_len)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
     def admit(self) -> list[Sequence]:
-        """Move from waiting to running, in order of arrival, while there is room."""
-        admitted = []
+        """Move from waiting to running while there is room: whose tenant has fewest running, of
+        equals who came first. Nobody overtakes one that is next and waits for pages.
+        """
+        admitted: list[Sequence] = []
+        shares = Counter(sequence.request.tenant for sequence in self.running)
         while self.waiting and len(self.running) < self.limits.max_batch:
-            need = self.num_pages_for(self.waiting[0].max_len)
-            if self._num_reserved + need > self.limits.num_pages:
+            sequence = min(self.waiting, key=lambda each: shares[each.request.tenant])
+            need = self.num_pages_for(sequence.max_len)
+            if self.num_reserved + need > self.limits.num_pages:
                 break
-            sequence = self.waiting.popleft()
-            self._num_reserved += need
+            self.waiting.remove(sequence)
+            shares[sequence.request.tenant] += 1
+            self.num_reserved += need
             sequence.apply(Event.ADMIT)
             self.running.append(sequence)
             admitted.append(sequence)
@@ -93,7 +104,7 @@ class Scheduler:
     def plan(self, k: int) -> Plan:
         """The next round, if each decoding row drafts up to k tokens."""
         plan = Plan([s for s in self.running if s.state is State.DECODING])
-        budget = self.limits.token_budget - len(plan.rows) * (k + 1)
+        budget = max(MIN_CHUNK, self.limits.token_budget - len(plan.rows) * (k + 1))
         for sequence in self.running:
             if budget <= 0:
                 break

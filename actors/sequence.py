@@ -6,7 +6,7 @@ The only mutation of a sequence's tokens is `commit`. Knows nothing of workers, 
 from enum import Enum, auto
 
 from outrider.actors.errors import IllegalTransition
-from outrider.actors.messages import OpenRow
+from outrider.actors.messages import EditRules, OpenRow
 from outrider.actors.request import FinishReason, Request
 
 
@@ -14,7 +14,7 @@ class State(Enum):
     """Where a sequence is."""
 
     WAITING = auto()  # for pages
-    PREFILLING = auto()  # its prompt is being computed
+    PREFILLING = auto()  # what it holds is being computed
     DECODING = auto()  # one verdict a round
     FINISHED = auto()
     FAILED = auto()
@@ -30,6 +30,7 @@ class Event(Enum):
 
     ADMIT = auto()
     PREFILLED = auto()
+    REOPEN = auto()
     COMMIT = auto()
     FINISH = auto()
     FAIL = auto()
@@ -39,6 +40,8 @@ class Event(Enum):
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.WAITING, Event.ADMIT): State.PREFILLING,
     (State.PREFILLING, Event.PREFILLED): State.DECODING,
+    (State.PREFILLING, Event.REOPEN): State.PREFILLING,
+    (State.DECODING, Event.REOPEN): State.PREFILLING,
     (State.DECODING, Event.COMMIT): State.DECODING,
     (State.DECODING, Event.FINISH): State.FINISHED,
     **{(state, Event.FAIL): State.FAILED for state in State if not state.is_final},
@@ -49,15 +52,20 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 class Sequence:
     """prompt_ids + output_ids, and a state that only `apply` changes."""
 
-    def __init__(self, seq: int, request: Request, max_len: int) -> None:
+    def __init__(
+        self, seq: int, request: Request, max_len: int, eos_ids: tuple[int, ...] = ()
+    ) -> None:
         self.seq = seq
+        self._eos_ids = eos_ids
         self.request = request
         self.max_len = max_len  # positions it may fill: prompt + max_tokens, at most the context
         self.state = State.WAITING
-        self.output_ids: list[int] = []
+        self.output_ids = [] if request.resumed is None else list(request.resumed.output_ids)
         self.finish_reason: FinishReason | None = None
-        self.num_prefilled = 0  # prompt tokens that the workers were told to compute
+        self.num_prefilled = 0  # tokens that the target was told to compute since its OPEN
         self.num_proposals = 0
+        self.queued_at = 0.0  # by the coordinator's clock
+        self.queued_s: float | None = None  # once admitted, until told
 
     @property
     def base(self) -> int:
@@ -71,8 +79,8 @@ class Sequence:
 
     @property
     def num_to_prefill(self) -> int:
-        """Prompt tokens to compute before the first verdict, which computes the last one itself."""
-        return len(self.request.prompt_ids) - 1 - self.num_prefilled
+        """Tokens to compute before the next verdict, which computes the last one itself."""
+        return self.base - 1 - self.num_prefilled
 
     def apply(self, event: Event) -> None:
         """Move to the next state. Raises IllegalTransition and changes nothing if there is none."""
@@ -89,6 +97,17 @@ class Sequence:
             )
         self.apply(Event.COMMIT)
         self.output_ids += token_ids
+
+    def reopen(self) -> None:
+        """The target's copy is gone: everything committed is computed again."""
+        self.apply(Event.REOPEN)
+        self.num_prefilled = 0
+        self.num_proposals += 1  # the proposal that was judged there keeps its name
+
+    def ids_from(self, position: int) -> tuple[int, ...]:
+        """Ids from any position on, the prompt's included."""
+        prompt = self.request.prompt_ids
+        return (*prompt[position:], *self.output_ids[max(0, position - len(prompt)) :])
 
     def since(self, base: int) -> tuple[int, ...]:
         """Ids from position `base` on; base is never inside the prompt."""
@@ -109,4 +128,34 @@ class Sequence:
             seed=self.request.seed,
             choice=self.request.choice,
             max_len=self.max_len,
+            edits=self._edit_rules(),
+            num_top=sampling.num_top_logprobs,
+            prompt_top=None if self.output_ids else sampling.prompt_logprobs,
+        )
+
+    def _edit_rules(self) -> EditRules | None:
+        """What a worker does to its logits; None takes them as they are."""
+        sampling = self.request.sampling
+        penalties = sampling.frequency_penalty, sampling.presence_penalty
+        is_plain = sampling.repetition_penalty == 1 and not any(penalties)
+        if (
+            is_plain
+            and not sampling.logit_bias
+            and sampling.min_tokens <= len(self.output_ids)
+            and sampling.grammar is None
+        ):
+            return None
+        grammar = sampling.grammar
+        ends = () if sampling.ignores_eos and grammar is None else self._eos_ids
+        return EditRules(
+            bias_ids=tuple(token_id for token_id, _ in sampling.logit_bias),
+            bias=tuple(bias for _, bias in sampling.logit_bias),
+            repetition=sampling.repetition_penalty,
+            frequency=sampling.frequency_penalty,
+            presence=sampling.presence_penalty,
+            min_tokens=sampling.min_tokens,
+            end_ids=tuple(sorted({*ends, *sampling.stop_token_ids})),
+            eos_ids=self._eos_ids,
+            grammar_kind="" if grammar is None else grammar.kind.value,
+            grammar="" if grammar is None else grammar.text,
         )

@@ -1,7 +1,10 @@
 """Counts of what speculation did, safe to read and reset from any thread."""
 
 import threading
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,7 @@ class Snapshot:
     num_rows: int = 0  # verdicts given; one per sequence and round
     num_target_passes: int = 0  # forwards of the target, prefill included
     num_draft_passes: int = 0
+    num_draft_fed: int = 0  # tokens that the draft computed, used or not
     schedule_s: float = 0.0
     propose_s: float = 0.0
     verify_s: float = 0.0
@@ -21,6 +25,7 @@ class Snapshot:
     draft_forward_s: float = 0.0  # inside propose_s: the rest of it is transport
     target_forward_s: float = 0.0  # inside verify_s
     verdict_s: float = 0.0  # inside verify_s
+    events: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by (what, which)
 
     @property
     def acceptance_rate(self) -> float:
@@ -42,6 +47,31 @@ class Snapshot:
         return self.schedule_s + self.propose_s + self.verify_s + self.commit_s
 
     @property
+    def target_idle(self) -> float:
+        """Share of the time inside rounds that the target spent waiting."""
+        busy_s = self.target_forward_s + self.verdict_s
+        return max(0.0, 1 - busy_s / self.elapsed_s) if self.elapsed_s else 0.0
+
+    @property
+    def transport_s(self) -> float:
+        """Time between asking the target and its answer in which it did not compute."""
+        return max(0.0, self.verify_s - self.target_forward_s - self.verdict_s)
+
+    @property
+    def num_draft_wasted(self) -> int:
+        """Tokens that the draft computed and the target never accepted."""
+        return max(0, self.num_draft_fed - self.num_accepted)
+
+    @property
+    def forecast_hit_rate(self) -> float:
+        """Commits whose outcome had been forecast, of those that had a forecast."""
+        hits, misses, late = (
+            sum(count for (event, _), count in self.events.items() if event == f"forecast_{what}")
+            for what in ("hit", "miss", "late")
+        )
+        return hits / (hits + misses + late) if hits + misses + late else 0.0
+
+    @property
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.elapsed_s if self.elapsed_s else 0.0
 
@@ -60,7 +90,8 @@ class Statistics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = asdict(Snapshot())
+        self._counts = _zero()
+        self._events: Counter[tuple[str, str]] = Counter()
 
     def add(self, **increments: float) -> None:
         """Add to the named counts of Snapshot."""
@@ -68,13 +99,24 @@ class Statistics:
             for name, by in increments.items():
                 self._counts[name] += by
 
+    def count(self, what: str, which: str, by: int = 1) -> None:
+        """Add to an event's count."""
+        with self._lock:
+            self._events[what, which] += by
+
     def snapshot(self) -> Snapshot:
         """The counts as they are now."""
         with self._lock:
-            return Snapshot(**self._counts)
+            return Snapshot(**self._counts, events=dict(self._events))
 
     def reset(self) -> Snapshot:
         """Start again at zero; what was counted until now."""
         with self._lock:
-            before, self._counts = Snapshot(**self._counts), asdict(Snapshot())
+            before = Snapshot(**self._counts, events=dict(self._events))
+            self._counts = _zero()
+            self._events.clear()
         return before
+
+
+def _zero() -> dict[str, Any]:
+    return {f.name: f.default for f in fields(Snapshot) if f.name != "events"}

@@ -1,48 +1,29 @@
 """Where workers live: in this process, or each in its own. Ray's placement of them is in cluster/.
 
-A wiring starts a worker from its spec and hands back the peer to talk to it; closing the wiring
-ends what it started.
+A wiring starts a worker from its spec and hands back the peer to talk to it; there is one worker of
+a role at a time. Closing the wiring ends what it started.
 """
 
 import asyncio
-import contextlib
 import os
-import secrets
-import sys
-from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
-from outrider.actors.errors import WorkerLost
-from outrider.actors.wire.endpoint import Endpoint
-from outrider.actors.wire.handshake import SECRET_LEN
-from outrider.actors.wire.peer import InlinePeer, Peer, SocketPeer, error_of
-
-START_TIMEOUT_S = 600.0  # a large model from a slow disk
-STOP_TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """All that is needed to build a worker, wherever it is built."""
-
-    role: str  # "draft" | "target"
-    model: str  # its folder, as the worker will see it
-    num_target_ids: int  # ids in the target's vocabulary: a draft proposes no others
-    num_tokens: int  # KV rows
-    device: str = "auto"
-    dtype: str = "auto"
-    numerics: str = "auto"  # "auto" | "exact" | "fast"
-    num_threads: int = 1
-    paired_draft: str | None = None  # of a target: the draft that shares its process and thread
+from outrider.actors.child_process import ChildProcess
+from outrider.actors.wire.peer import InlinePeer, Peer, SocketPeer
+from outrider.actors.worker_spec import WorkerSpec
 
 
 class Wiring(Protocol):
-    """Starts workers."""
+    """Starts and ends workers."""
+
+    is_parallel: bool  # whether two workers can compute at the same time
 
     async def start(self, spec: WorkerSpec) -> Peer:
-        """A running worker's peer. Raises OutriderError."""
+        """A running worker's peer; an earlier one of its role is ended. Raises OutriderError."""
+        ...
+
+    async def end(self, role: str) -> None:
+        """End the worker of this role, however it is, and remove what it leaves behind."""
         ...
 
     async def close(self) -> None:
@@ -53,10 +34,15 @@ class Wiring(Protocol):
 class InlineWiring:
     """Workers called in this process: generation from the command line, and most tests."""
 
+    is_parallel = False
+
     async def start(self, spec: WorkerSpec) -> Peer:
         from outrider.actors.workers.loading import load_worker  # torch comes with it
 
         return InlinePeer(load_worker(spec), os.getpid())
+
+    async def end(self, role: str) -> None:
+        pass
 
     async def close(self) -> None:
         pass
@@ -65,63 +51,67 @@ class InlineWiring:
 class ProcessWiring:
     """A subprocess per worker, over the same sockets as a cluster: no Ray."""
 
-    def __init__(self) -> None:
-        self._processes: list[asyncio.subprocess.Process] = []
-        self._peers: list[Peer] = []
+    def __init__(self, is_pinned: bool = True, has_spare: bool = False) -> None:
+        """
+        is_pinned: give target and draft cores of their own, where there are enough.
+        has_spare: keep one process ready with the libraries imported, some hundred megabytes, so
+            that a restart only loads its model.
+        """
+        self.is_parallel = num_cores() > 1
+        self._is_pinned = is_pinned
+        self._has_spare = has_spare
+        self._children: dict[str, ChildProcess] = {}  # by role
+        self._peers: dict[str, Peer] = {}
+        self._spare: ChildProcess | None = None
+        self._refilling = asyncio.Lock()
 
     async def start(self, spec: WorkerSpec) -> Peer:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "outrider.actors.workers.process",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=os.environ | thread_environment(spec.num_threads),
-        )
-        self._processes.append(process)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        secret = secrets.token_bytes(SECRET_LEN)
-        # The secret goes by the pipe: arguments and environments can be read by others.
-        process.stdin.write(msgspec.json.encode((spec, secret)) + b"\n")
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                line = await process.stdout.readline()
-        except TimeoutError:
-            raise WorkerLost(f"The {spec.role} did not start in {START_TIMEOUT_S} s") from None
-        peer = await SocketPeer.open(_endpoint_of(spec, line))
-        self._peers.append(peer)
+        await self.end(spec.role)
+        child = self._children[spec.role] = await self._child(spec.num_threads)
+        cores = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
+        endpoint = await child.load(spec, cores)
+        peer = self._peers[spec.role] = await SocketPeer.open(endpoint)
+        if self._has_spare:
+            await self._refill(spec.num_threads)
         return peer
 
-    async def close(self) -> None:
-        for peer in self._peers:
+    async def end(self, role: str) -> None:
+        if (peer := self._peers.pop(role, None)) is not None:
             await peer.close()
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()  # the worker ends itself when its parent's pipe does
-            try:
-                async with asyncio.timeout(STOP_TIMEOUT_S):
-                    await process.wait()
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+        if (child := self._children.pop(role, None)) is not None:
+            await child.end()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(self.end(role) for role in list(self._children)))
+        if self._spare is not None:
+            await self._spare.end()
+
+    async def _child(self, num_threads: int) -> ChildProcess:
+        if self._spare is not None and self._spare.is_ready:
+            spare, self._spare = self._spare, None
+            return spare
+        return await ChildProcess.spawn(num_threads)
+
+    async def _refill(self, num_threads: int) -> None:
+        async with self._refilling:
+            if self._spare is not None and not self._spare.is_running:
+                await self._spare.end()
+                self._spare = None
+            if self._spare is None:
+                self._spare = await ChildProcess.spawn(num_threads, is_spare=True)
 
 
-def thread_environment(num_threads: int) -> dict[str, str]:
-    """What must be set before torch is imported: busy waiting on a shared core costs 100 times."""
-    return {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
+def num_cores() -> int:
+    """How many this process may use."""
+    can_tell = hasattr(os, "sched_getaffinity")  # on Linux
+    return len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
 
 
-def _endpoint_of(spec: WorkerSpec, line: bytes) -> Endpoint:
-    """The worker's first line: its endpoint, or why there is none."""
-    if not line:
-        raise WorkerLost(f"The {spec.role} ended while it was starting")
-    try:
-        answer = msgspec.json.decode(line, type=tuple[Endpoint | None, str, str])
-    except msgspec.MsgspecError as error:
-        raise WorkerLost(f"The {spec.role} answered {line[:80]!r}: {error}") from error
-    endpoint, kind, message = answer
-    if endpoint is None:
-        raise error_of(kind, message)
-    return endpoint
+def cores_of(role: str, num_threads: int) -> tuple[int, ...]:
+    """A worker's own cores: the target's first, then the draft's; none if they do not suffice."""
+    if not hasattr(os, "sched_getaffinity"):  # not on Linux
+        return ()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2 * num_threads:
+        return ()
+    return tuple(cores[:num_threads] if role == "target" else cores[num_threads : 2 * num_threads])

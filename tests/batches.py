@@ -6,6 +6,9 @@ import random
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation
 
+ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
+KINDS = ["good", "random", "adversarial"]
+PAIRS = [("demo", "own"), *((a, k) for a in ARCHITECTURES for k in KINDS)]
 SAMPLINGS = [
     {"temperature": 0.0},
     {"temperature": 0.7, "top_k": 40, "min_p": 0.02},

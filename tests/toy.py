@@ -5,6 +5,8 @@ from outrider.actors.messages import (
     Close,
     Done,
     Open,
+    Ping,
+    Pong,
     ProposalRow,
     Proposals,
     Propose,
@@ -36,6 +38,9 @@ class ToyWorker:
         self.log = []
         self.failure = None
 
+    def advance(self):
+        return None
+
     def handle(self, message):
         self.log.append(message)
         if self.failure is not None:
@@ -50,6 +55,8 @@ class ToyWorker:
                 for seq in message.seqs:
                     self.ids.pop(seq, None)
                 return Done()
+            case Ping():
+                return Pong(self.role, 1, len(self.ids), 1, 1)
         return self.step(message)
 
     def reset(self):
@@ -61,7 +68,7 @@ class ToyTarget(ToyWorker):
 
     def step(self, message):
         assert isinstance(message, Verify)
-        return Verdicts(tuple(self.judge(row) for row in message.rows), 0.001, 0.0)
+        return Verdicts(tuple(self.judge(row) for row in message.rows), 0.0, 0.001, 0.0)
 
     def judge(self, row):
         ids = self.ids[row.seq]
@@ -98,4 +105,4 @@ class ToyDraft(ToyWorker):
                 slip = len(known) % self.period == 0
                 tokens.append((successor(known) + slip) % VOCAB)
             rows.append(ProposalRow(ask.seq, tuple(tokens), (), ""))
-        return Proposals(tuple(rows), 0.001, 1)
+        return Proposals(tuple(rows), 0.0, 0.001, 1)

@@ -36,7 +36,7 @@ class KvPool:
         *,
         num_tokens: int,
         page_size: int,
-        context_len: int,
+        max_rows: int,  # of one cache
         dtype: torch.dtype = torch.float32,
         device: str = "cpu",
     ) -> None:
@@ -53,7 +53,7 @@ class KvPool:
         self._arrays: tuple[Rows, Rows] | None = None
         self._free = list(range(self.num_pages))[::-1]
         self._free_slots: list[int] = []
-        most_pages = min(self.num_pages, -(-context_len // page_size))
+        most_pages = min(self.num_pages, -(-max_rows // page_size))
         self.table: npt.NDArray[np.int32] = np.zeros((0, most_pages), np.int32)
 
     @staticmethod
@@ -114,6 +114,9 @@ class KvPool:
                 f"This step needs {need} more pages of {self.page_size} tokens, "
                 f"{len(self._free)} of {self.num_pages} are free"
             )
+        room = self.table.shape[1]
+        if any(len(cache.pages) + count > room for cache, count in short):
+            raise PoolExhausted(f"A sequence may hold {room} pages, got one that needs more")
         for cache, count in short:
             for _ in range(count):
                 page = self._free.pop()

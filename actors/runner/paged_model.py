@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -83,10 +84,11 @@ class PagedModel:
 
     @torch.inference_mode()
     def run(self, step: Step, pool: KvPool) -> torch.Tensor:
-        table = torch.from_numpy(step.tokens).to(self.device)
-        if self.is_padded and len(table) == 1:
-            table = table.repeat(2, 1)  # one row would take other kernels; the second goes nowhere
-        wanted = torch.tensor(step.wanted, dtype=torch.long, device=self.device)
+        tokens = step.tokens
+        if self.is_padded and len(tokens) == 1:  # one row would take other kernels
+            tokens = np.repeat(tokens, 2, axis=0)  # the second goes nowhere
+        table = torch.from_numpy(tokens).to(self.device)
+        wanted = torch.from_numpy(np.array(step.wanted, np.int64)).to(self.device)
         asked = {
             "input_ids": table[None, :, 0],
             "position_ids": table[None, :, 1],

@@ -21,6 +21,7 @@ from outrider.actors.runner.trace import Trace, trace
 
 Numerics = Literal["exact", "fast"]
 PROBE_ROWS = 256  # tokens in the small pool that self-test and probe run over
+TREE_ROWS = 1024  # a tree at the context's end may have so many nodes
 
 
 class Runner:
@@ -63,7 +64,7 @@ class Runner:
             traced.shapes,
             num_tokens=num_tokens,
             page_size=page_size,
-            context_len=max(self.context_len, PROBE_ROWS),
+            max_rows=max(self.context_len, PROBE_ROWS) + TREE_ROWS,
             dtype=self.loaded.dtype,
             device=self.loaded.device,
         )

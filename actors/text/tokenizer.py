@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from pathlib import Path
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
+from outrider.actors.text.grammar import Grammars
 from outrider.actors.text.text_stream import TextStream
 
 
@@ -27,15 +29,17 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, adds_special: bool = True) -> list[int]:
         """The ids of a text, with the special tokens that the model's tokenizer adds."""
-        return list(self._tokenizer(text)["input_ids"])
+        return list(self._tokenizer(text, add_special_tokens=adds_special)["input_ids"])
 
     def decode(self, ids: Many[int]) -> str:
         """The text of ids, special tokens left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
-    def render_chat(self, messages: Many[Mapping[str, str]]) -> list[int]:
+    def render_chat(
+        self, messages: Many[Mapping[str, Any]], tools: Many[Mapping[str, Any]] | None = None
+    ) -> list[int]:
         """The ids of a conversation, ready for the assistant's turn. Raises InvalidRequest."""
         if not self.has_chat_template:
             raise InvalidRequest(
@@ -43,15 +47,31 @@ class Tokenizer:
                 "expected a prompt (/v1/completions)",
                 "messages",
             )
+        ids = self._render(messages, tools)
+        if tools and ids == self._render(messages, None):
+            raise InvalidRequest(
+                "Got tools for a model whose chat template has no place for them, expected none",
+                "tools",
+            )
+        return ids
+
+    def _render(
+        self, messages: Many[Mapping[str, Any]], tools: Many[Mapping[str, Any]] | None
+    ) -> list[int]:
         try:
             ids = self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
+                tools=[dict(tool) for tool in tools] if tools else None,
                 add_generation_prompt=True,
                 return_dict=False,
             )
-        except (TemplateError, TypeError, KeyError) as error:
+        except (TemplateError, TypeError, KeyError, ValueError) as error:
             raise InvalidRequest(f"The chat template refused: {error}", "messages") from error
         return list(ids)
+
+    def grammars(self, eos_ids: Many[int], width: int) -> Grammars:
+        """Compiles grammars over this tokenizer; `width` is of a row of logits."""
+        return Grammars(self._tokenizer, eos_ids, width)
 
     def stream(self, prompt_ids: Many[int], stops: Many[str]) -> TextStream:
         """The text of one sequence, as it comes."""

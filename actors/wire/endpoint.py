@@ -3,6 +3,7 @@ never broadcast.
 """
 
 import os
+import platform
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ class Endpoint:
     tcp: tuple[str, int] | None  # None: this machine only
     secret: bytes = field(repr=False)
     boot_id: str = field(default_factory=boot_id)
+    node: str = field(default_factory=platform.node)  # the machine's or pod's name, to be shown
 
     @property
     def is_local(self) -> bool:

@@ -8,20 +8,27 @@ from secrets import token_bytes
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.handshake import SECRET_LEN
 from outrider.actors.wire.server import WorkerServer
-from outrider.actors.wiring import WorkerSpec
+from outrider.actors.worker_spec import WorkerSpec
 from outrider.actors.workers.loading import load_worker
 
 
 class WorkerHost:
     """Loads a worker, then serves it."""
 
-    def __init__(self, spec: WorkerSpec, secret: bytes | None = None) -> None:
+    def __init__(
+        self, spec: WorkerSpec, secret: bytes | None = None, folder: str | None = None
+    ) -> None:
         """Raises OutriderError if the model cannot be loaded."""
-        self._server = WorkerServer(load_worker(spec), secret or token_bytes(SECRET_LEN))
+        self._server = WorkerServer(load_worker(spec), secret or token_bytes(SECRET_LEN), folder)
 
     def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> Endpoint:
         """Bind and serve in the background."""
         return self._server.listen(tcp_host, tcp_ports)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a coordinator is connected."""
+        return self._server.is_serving
 
     def close(self) -> None:
         """End the connections and remove the sockets."""

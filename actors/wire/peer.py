@@ -5,16 +5,24 @@ all at once.
 import asyncio
 import contextlib
 import itertools
+import platform
 import socket
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from outrider.actors import errors
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
-from outrider.actors.messages import AnyMessage, Failure, Frame
+from outrider.actors.messages import PUSH, AnyMessage, Failure, Frame
 from outrider.actors.wire import handshake
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.framing import FrameReader, decode, encode
 from outrider.actors.workers.worker import Worker
+
+Take = Callable[[AnyMessage], None]
+
+
+def _drop(_: AnyMessage) -> None:
+    pass
 
 
 class Peer(Protocol):
@@ -22,6 +30,7 @@ class Peer(Protocol):
 
     role: str
     pid: int
+    node: str  # the name of the machine or pod it runs on
 
     @property
     def is_lost(self) -> bool:
@@ -32,13 +41,25 @@ class Peer(Protocol):
         """The worker's answer. Raises WorkerLost or whatever error the worker named."""
         ...
 
+    def tell(self, message: AnyMessage) -> None:
+        """Send what is not answered. A peer that is lost loses it."""
+        ...
+
+    def on_push(self, take: "Take") -> None:
+        """Hand what the worker pushes to `take` from now on."""
+        ...
+
+    async def ended(self) -> OutriderError:
+        """Why it is lost, as soon as it is."""
+        ...
+
     async def close(self) -> None:
         """End the connection."""
         ...
 
 
 class InlinePeer:
-    """A worker in this process, called straight away. Blocks the loop while the model runs."""
+    """A worker in this process. Blocks the loop while the model runs; before that, others run."""
 
     is_lost = False
 
@@ -46,12 +67,36 @@ class InlinePeer:
         self._worker = worker
         self.role = worker.role
         self.pid = pid
+        self.node = platform.node()
+        self._take: Take = _drop
+        self._ahead: asyncio.Task[None] | None = None
 
     async def call(self, message: AnyMessage) -> AnyMessage:
+        await asyncio.sleep(0)
         return self._worker.handle(message)
 
+    def tell(self, message: AnyMessage) -> None:
+        self._worker.handle(message)
+        if self._ahead is None or self._ahead.done():
+            self._ahead = asyncio.get_running_loop().create_task(self._go_ahead())
+
+    def on_push(self, take: Take) -> None:
+        self._take = take
+
+    async def ended(self) -> OutriderError:
+        never: asyncio.Future[OutriderError] = asyncio.get_running_loop().create_future()
+        return await never  # it ends with us
+
     async def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
         self._worker.reset()
+
+    async def _go_ahead(self) -> None:
+        """As a worker's socket thread does between messages; here between whoever else runs."""
+        while (push := self._worker.advance()) is not None:
+            self._take(push)
+            await asyncio.sleep(0)
 
 
 class SocketPeer(asyncio.Protocol):
@@ -60,11 +105,14 @@ class SocketPeer(asyncio.Protocol):
     def __init__(self, endpoint: Endpoint) -> None:
         self.role = endpoint.role
         self.pid = endpoint.pid
+        self.node = endpoint.node
         self._reader = FrameReader()
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[AnyMessage]] = {}
         self._transport: asyncio.Transport | None = None
         self._loss: OutriderError | None = None
+        self._has_ended = asyncio.Event()
+        self._take: Take = _drop
 
     @classmethod
     async def open(cls, endpoint: Endpoint) -> "SocketPeer":
@@ -107,10 +155,23 @@ class SocketPeer(asyncio.Protocol):
             raise error_of(answer.kind, answer.message)
         return answer
 
+    def tell(self, message: AnyMessage) -> None:
+        if self._loss is None:
+            assert self._transport is not None
+            self._transport.write(encode(Frame(PUSH, message)))
+
+    def on_push(self, take: Take) -> None:
+        self._take = take
+
+    async def ended(self) -> OutriderError:
+        await self._has_ended.wait()
+        assert self._loss is not None
+        return self._loss
+
     async def close(self) -> None:
         self._lose(WorkerLost(f"The connection to the {self.role} was closed"))
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()  # a worker that does not read would keep it from closing
 
     # asyncio.Protocol
 
@@ -130,8 +191,11 @@ class SocketPeer(asyncio.Protocol):
         self._lose(WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {exc or 'EOF'}"))
 
     def _deliver(self, frame: Frame) -> None:
-        if frame.id == 0 and isinstance(frame.body, Failure):
-            raise ProtocolViolation(frame.body.message)
+        if frame.id == PUSH:
+            if isinstance(frame.body, Failure):
+                raise ProtocolViolation(frame.body.message)
+            self._take(frame.body)
+            return
         future = self._pending.get(frame.id)
         if future is not None and not future.done():  # done: its caller was cancelled
             future.set_result(frame.body)
@@ -140,6 +204,7 @@ class SocketPeer(asyncio.Protocol):
         if self._loss is not None:
             return
         self._loss = loss
+        self._has_ended.set()
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(loss)

@@ -9,6 +9,7 @@ touching the connection that serves.
 import contextlib
 import logging
 import os
+import select
 import shutil
 import socket
 import tempfile
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from outrider.actors.errors import OutriderError, ProtocolViolation
-from outrider.actors.messages import AnyMessage, Failure, Frame
+from outrider.actors.messages import PUSH, AnyMessage, Failure, Frame
 from outrider.actors.wire import handshake
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.framing import FrameReader, decode, encode
@@ -34,7 +35,11 @@ class WorkerServer:
     """Serves one worker over a Unix socket and, where asked, TCP."""
 
     def __init__(
-        self, worker: Worker, secret: bytes, handshake_s: float = handshake.TIMEOUT_S
+        self,
+        worker: Worker,
+        secret: bytes,
+        folder: str | None = None,  # for the socket, mode 0700; by default one of its own
+        handshake_s: float = handshake.TIMEOUT_S,
     ) -> None:
         self._worker = worker
         self._secret = secret
@@ -43,7 +48,7 @@ class WorkerServer:
         self._serving = threading.Lock()  # held by the connection of the one coordinator
         self._listeners: list[socket.socket] = []
         self._connections: set[socket.socket] = set()
-        self._folder = tempfile.mkdtemp(prefix="outrider-")  # mode 0700
+        self._folder = folder or tempfile.mkdtemp(prefix="outrider-")
         self._is_closed = False
 
     def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> Endpoint:
@@ -59,6 +64,11 @@ class WorkerServer:
             tcp = (str(host), int(port))
             self._accept_on(listener)
         return Endpoint(self._worker.role, os.getpid(), path, tcp, self._secret)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a coordinator is connected."""
+        return self._serving.locked()
 
     def close(self) -> None:
         """Stop accepting, cut the connections, remove the socket's folder."""
@@ -127,17 +137,34 @@ class WorkerServer:
             cutter.cancel()
 
     def _serve(self, sock: socket.socket) -> None:
-        reader = FrameReader()
+        reader, arrival = FrameReader(), select.poll()
+        arrival.register(sock, select.POLLIN)
         while data := sock.recv(RECEIVE_BYTES):
             for body in reader.feed(data):
-                sock.sendall(encode(self._answer(body)))
+                answer = self._answer(body)
+                if answer is not None:
+                    sock.sendall(encode(answer))
+            # Between messages the worker goes ahead; a message waits for one step at most.
+            while not arrival.poll(0) and (push := self._advance()) is not None:
+                sock.sendall(encode(Frame(PUSH, push)))
 
-    def _answer(self, body: bytes) -> Frame:
+    def _answer(self, body: bytes) -> Frame | None:
+        """The answer to a frame; none to one that was told rather than asked."""
         try:
             frame = decode(body)
         except ProtocolViolation as error:  # its length was honest: the next frame can be read
-            return Frame(0, Failure(type(error).__name__, str(error)))
-        return Frame(frame.id, self._handle(frame.body))
+            return Frame(PUSH, Failure(type(error).__name__, str(error)))
+        answer = self._handle(frame.body)
+        if frame.id == PUSH and not isinstance(answer, Failure):
+            return None
+        return Frame(frame.id, answer)
+
+    def _advance(self) -> AnyMessage | None:
+        try:
+            return self._worker.advance()
+        except Exception as error:  # a bug of ours, or the device's end: nobody asked, so push it
+            log.exception("worker failed ahead of being asked")
+            return Failure(type(error).__name__, str(error))
 
     def _handle(self, message: AnyMessage) -> AnyMessage:
         try:

@@ -1,4 +1,6 @@
-"""The draft: proposes chains, all rows of a round in step, one packed forward per drafted token.
+"""The draft: proposes chains when asked, or forecasts ahead of being asked.
+
+A round's chains are drafted in step, one packed forward per drafted token.
 
 Owns the draft's KV and ids. Whatever it does changes speed only. A sequence that it cannot follow
 (an id it has no embedding for, its context, its pages) gets an empty proposal and the reason.
@@ -8,12 +10,14 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.messages import (
     AnyMessage,
     Description,
+    Done,
+    Outcomes,
     PrefillRow,
     ProposalRow,
     Proposals,
@@ -23,11 +27,12 @@ from outrider.actors.messages import (
 )
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.editor import edits_of
+from outrider.actors.workers.forecaster import TOP_M, Forecaster, sparse_row
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.rule import rule_of, sampling_of
-from outrider.kernels.contract import Backend, Draws, Rule
-
-TOP_M = 64  # rejection mode draws from its own 64 likeliest, and sends just those
+from outrider.actors.workers.rule import rule_of
+from outrider.kernels.contract import Rule
+from outrider.kernels.on_device import TensorBackend
 
 
 @dataclass(slots=True)
@@ -49,16 +54,31 @@ class DraftWorker(ModelWorker):
     """Answers PROPOSE."""
 
     def __init__(
-        self, runner: Runner, backend: Backend, description: Description, num_target_ids: int
+        self, runner: Runner, backend: TensorBackend, description: Description, num_target_ids: int
     ) -> None:
         super().__init__(runner, backend, description)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
+        self._forecaster = Forecaster(runner, backend, self._num_ids, self.sampling)
 
     def step(self, message: AnyMessage) -> AnyMessage:
-        return self._propose(message) if isinstance(message, Propose) else super().step(message)
+        match message:
+            case Propose():
+                return self._propose(message)
+            case Outcomes():
+                for row in message.rows:
+                    self._forecaster.outcome(row, self.find(row.seq))
+                return Done()
+            case _:
+                return super().step(message)
+
+    def advance(self) -> AnyMessage | None:
+        return self._forecaster.advance()
 
     def opened(self, sequence: WorkerSequence) -> None:
         self._check_ids(sequence, sequence.ids)
+
+    def closed(self, seq: int) -> None:
+        self._forecaster.forget(seq)
 
     def _stop(self, sequence: WorkerSequence, reason: str) -> None:
         sequence.stop_reason = reason
@@ -69,7 +89,7 @@ class DraftWorker(ModelWorker):
             self._stop(sequence, "vocabulary")
 
     def _propose(self, message: Propose) -> Proposals:
-        start = time.perf_counter()
+        started = time.monotonic()
         chains = [self._begin(ask) for ask in message.rows]
         chunks = [
             Chunk(chain.sequence.cache, chain.sequence.pending, num_logits=1)
@@ -82,7 +102,7 @@ class DraftWorker(ModelWorker):
             num_passes += 1
             growing = [chain for chain in chains if chain.is_growing]
             try:
-                logits = self.runner.forward(chunks).float().cpu().numpy()
+                logits = self.runner.forward(chunks)
             except PoolExhausted:  # an optimisation must not fail a round
                 for chain in growing:
                     self._stop(chain.sequence, "pages")
@@ -96,7 +116,7 @@ class DraftWorker(ModelWorker):
                 if chain.is_growing
             ]
         rows = tuple(self._finish(chain) for chain in chains)
-        return Proposals(rows, time.perf_counter() - start, num_passes)
+        return Proposals(rows, started, time.monotonic() - started, num_passes)
 
     def _begin(self, ask: ProposeRow) -> _Chain:
         """Take in what was committed; KV stays as far as it was drafted rightly."""
@@ -132,15 +152,19 @@ class DraftWorker(ModelWorker):
             return []
         return [Chunk(sequence.cache, sequence.ids[start:end], num_logits=0)]
 
-    def _grow(self, chains: list[_Chain], logits: npt.NDArray[np.float32]) -> None:
-        rows = [chain.sequence.row for chain in chains]
+    def _grow(self, chains: list[_Chain], logits: torch.Tensor) -> None:
         position = [chain.ask.base + len(chain.tokens) for chain in chains]
+        for chain in chains:
+            if chain.sequence.editor is not None and not chain.tokens:
+                chain.sequence.editor.take(chain.sequence.ids)
+        edited = [(chain.sequence.editor, chain.tokens) for chain in chains]
         draws = self.backend.draw(
             logits,
-            sampling_of(rows),
+            self.sampling(tuple(chain.ask.seq for chain in chains)),
             np.array(position, np.int32),
             vocab_size=self._num_ids,
             top_m=TOP_M,
+            edits=edits_of(edited, logits.shape[1], is_last=True),
         )
         for i, chain in enumerate(chains):
             if draws.error[i]:
@@ -149,19 +173,12 @@ class DraftWorker(ModelWorker):
                 continue
             chain.tokens.append(int(draws.token[i]))
             if rule_of(chain.sequence.row) is Rule.REJECTION:
-                chain.rows.append(_sparse_row(draws, i))
+                chain.rows.append(sparse_row(draws, i))
 
     def _finish(self, chain: _Chain) -> ProposalRow:
         chain.sequence.ids += chain.tokens
         reason = chain.sequence.stop_reason
         return ProposalRow(chain.ask.seq, tuple(chain.tokens), tuple(chain.rows), reason)
-
-
-def _sparse_row(draws: Draws, i: int) -> SparseRow:
-    ids = draws.support_ids[i]
-    is_real = ids >= 0
-    probs = draws.support_probs[i][is_real]
-    return SparseRow(tuple(ids[is_real].tolist()), tuple(probs.tolist()))
 
 
 def _common_len(drafted: list[int], committed: tuple[int, ...]) -> int:

@@ -15,13 +15,13 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.messages import Description
 from outrider.actors.runner.loader import load_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.wiring import WorkerSpec
+from outrider.actors.worker_spec import WorkerSpec
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.pair import PairWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.actors.workers.worker import Worker
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.on_device import backend_for, choice
 
 PAGE_SIZE = 16
 
@@ -52,7 +52,7 @@ def _load_one(spec: WorkerSpec) -> ModelWorker:
         numerics=None if spec.numerics == "auto" else spec.numerics,  # type: ignore[arg-type]
         is_strict=is_strict,
     )
-    backend, description = CpuBackend(), _describe(spec, runner)
+    backend, description = backend_for(torch.device(loaded.device)), _describe(spec, runner)
     if spec.role == "draft":
         return DraftWorker(runner, backend, description, spec.num_target_ids)
     return TargetWorker(runner, backend, description)
@@ -72,6 +72,7 @@ def _describe(spec: WorkerSpec, runner: Runner) -> Description:
         dtype=str(loaded.dtype).removeprefix("torch."),
         numerics=runner.numerics,
         numerics_reason=runner.numerics_reason,
+        verdicts=choice(torch.device(loaded.device))[1],
         fingerprint=_fingerprint(Path(spec.model), runner),
         page_size=PAGE_SIZE,
         num_pages=runner.pool.num_pages,

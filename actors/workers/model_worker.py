@@ -1,6 +1,7 @@
 """What draft and target share: a runner, and the sequences that a coordinator has opened on it."""
 
 import os
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import ProtocolViolation
@@ -17,7 +18,13 @@ from outrider.actors.messages import (
 )
 from outrider.actors.runner.kv_pool import Cache
 from outrider.actors.runner.runner import Runner
-from outrider.kernels.contract import Backend
+from outrider.actors.text.grammar import Grammars
+from outrider.actors.workers.editor import Editor
+from outrider.actors.workers.rule import sampling_of
+from outrider.kernels.contract import Sampling
+from outrider.kernels.on_device import TensorBackend
+
+MAX_SAMPLINGS = 256
 
 
 @dataclass(slots=True)
@@ -28,6 +35,7 @@ class WorkerSequence:
     cache: Cache
     ids: list[int] = field(default_factory=list)  # prompt and committed; the draft's guesses after
     stop_reason: str = ""  # why the draft does not follow it any more
+    editor: Editor | None = None  # where its logits are not taken as they are
 
     @property
     def pending(self) -> list[int]:
@@ -38,12 +46,14 @@ class WorkerSequence:
 class ModelWorker:
     """Answers OPEN, CLOSE, DESCRIBE and PING; a subclass answers its own message in `step`."""
 
-    def __init__(self, runner: Runner, backend: Backend, description: Description) -> None:
+    def __init__(self, runner: Runner, backend: TensorBackend, description: Description) -> None:
         self.role = description.role
         self.runner = runner
         self.backend = backend
         self.description = description
+        self._grammars: Grammars | None = None  # made when first asked for
         self._sequences: dict[int, WorkerSequence] = {}
+        self._samplings: dict[tuple[int, ...], Sampling] = {}  # by sequences, row by row
 
     def step(self, message: AnyMessage) -> AnyMessage:
         """The answer to the message that only this kind of worker knows."""
@@ -51,6 +61,9 @@ class ModelWorker:
 
     def opened(self, sequence: WorkerSequence) -> None:
         """Called with each sequence just opened."""
+
+    def closed(self, seq: int) -> None:
+        """Called before a sequence's pages are given back."""
 
     def handle(self, message: AnyMessage) -> AnyMessage:
         match message:
@@ -71,6 +84,9 @@ class ModelWorker:
             case _:
                 return self.step(message)
 
+    def advance(self) -> AnyMessage | None:
+        return None
+
     def reset(self) -> None:
         for seq in list(self._sequences):
             self._close(seq)
@@ -82,14 +98,37 @@ class ModelWorker:
         except KeyError:
             raise ProtocolViolation(f"Got sequence {seq}, which is not open here") from None
 
+    def sampling(self, seqs: tuple[int, ...]) -> Sampling:
+        """How rows of these sequences are sampled: the same in every round of theirs."""
+        found = self._samplings.get(seqs)
+        if found is None:
+            if len(self._samplings) >= MAX_SAMPLINGS:
+                self._samplings.clear()
+            found = sampling_of([self.find(seq).row for seq in seqs])
+            self._samplings[seqs] = found
+        return found
+
     def _open(self, row: OpenRow) -> None:
         self._close(row.seq)
         ids = [*row.prompt_ids, *row.committed_ids]
-        sequence = WorkerSequence(row, self.runner.open(), ids)
+        editor = None
+        if row.edits is not None:
+            editor = Editor(row, row.edits, self.runner.vocab_size, self._grammars_for)
+        sequence = WorkerSequence(row, self.runner.open(), ids, editor=editor)
         self._sequences[row.seq] = sequence
         self.opened(sequence)
 
+    def _grammars_for(self, eos_ids: Many[int]) -> Grammars:
+        """Compiles grammars; every sequence of a target ends by the same ids."""
+        if self._grammars is None:
+            folder = self.runner.loaded.path
+            assert folder is not None, "a worker's model comes from a folder"
+            self._grammars = Grammars.of(folder, eos_ids, self.runner.vocab_size)
+        return self._grammars
+
     def _close(self, seq: int) -> None:
+        self._samplings.clear()
         sequence = self._sequences.pop(seq, None)
         if sequence is not None:
+            self.closed(seq)
             self.runner.close(sequence.cache)

@@ -9,8 +9,10 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.messages import (
@@ -23,8 +25,10 @@ from outrider.actors.messages import (
     VerifyRow,
 )
 from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.editor import edits_of
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.rule import rule_of, sampling_of
+from outrider.actors.workers.prompt_report import PromptReport, agreeing, logprobs_of, top_rows
+from outrider.actors.workers.rule import rule_of
 from outrider.kernels.contract import DraftKind, Proposals, Rule
 
 
@@ -35,13 +39,17 @@ class TargetWorker(ModelWorker):
         return self._verify(message) if isinstance(message, Verify) else super().step(message)
 
     def _verify(self, message: Verify) -> Verdicts:
-        start = time.perf_counter()
+        started = time.monotonic()
         chunks = [self._chunk(row) for row in message.rows]
         chunks += [self._prefill_chunk(row) for row in message.prefill]
-        logits = self.runner.forward(chunks).float().cpu().numpy()
-        computed = time.perf_counter()
-        rows = self._judge(message.rows, logits) if message.rows else ()
-        return Verdicts(rows, computed - start, time.perf_counter() - computed)
+        seqs = [row.seq for row in message.rows] + [row.seq for row in message.prefill]
+        prompts = PromptReport(chunks, [self.find(seq) for seq in seqs])
+        logits = self.runner.forward(prompts.chunks)
+        computed = time.monotonic()
+        told = prompts.rows(logits)
+        rows = self._judge(message.rows, prompts.rest(logits)) if message.rows else ()
+        verdict_s = time.monotonic() - computed
+        return Verdicts(rows, started, computed - started, verdict_s, told)
 
     def _chunk(self, row: VerifyRow) -> Chunk:
         sequence = self.find(row.seq)
@@ -62,14 +70,20 @@ class TargetWorker(ModelWorker):
             )
         return Chunk(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
 
-    def _judge(
-        self, rows: Many[VerifyRow], logits: npt.NDArray[np.float32]
-    ) -> tuple[VerdictRow, ...]:
+    def _judge(self, rows: Many[VerifyRow], logits: torch.Tensor) -> tuple[VerdictRow, ...]:
         sequences = [self.find(row.seq) for row in rows]
-        sampling = sampling_of([sequence.row for sequence in sequences])
-        verdicts = self.backend.verify(logits, _proposals_of(rows, sequences), sampling)
-        return tuple(
-            self._commit(
+        sampling = self.sampling(tuple(row.seq for row in rows))
+        for sequence in sequences:
+            if sequence.editor is not None:
+                sequence.editor.take(sequence.ids)
+        edited = [(s.editor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
+        edits = edits_of(edited, logits.shape[1], is_last=False)
+        verdicts = self.backend.verify(
+            logits, _proposals_of(rows, sequences), sampling, edits=edits
+        )
+        answers, at = [], 0
+        for i, (row, sequence) in enumerate(zip(rows, sequences, strict=True)):
+            answer = self._commit(
                 row,
                 sequence,
                 int(verdicts.num_accepted[i]),
@@ -77,8 +91,15 @@ class TargetWorker(ModelWorker):
                 verdicts.logprobs[i],
                 int(verdicts.error[i]),
             )
-            for i, (row, sequence) in enumerate(zip(rows, sequences, strict=True))
-        )
+            if sequence.row.num_top and not answer.error:
+                own = logits[at : at + answer.num_accepted + 1]
+                likeliest = top_rows(logprobs_of(own), sequence.row.num_top)
+                ids = (*row.tokens[: answer.num_accepted], answer.token)
+                top = map(agreeing, likeliest, ids, answer.logprobs)
+                answer = msgspec.structs.replace(answer, top=tuple(top))
+            answers.append(answer)
+            at += len(row.tokens) + 1
+        return tuple(answers)
 
     def _commit(
         self,

@@ -14,6 +14,10 @@ class Worker(Protocol):
         """The answer to a message. Raises OutriderError."""
         ...
 
+    def advance(self) -> AnyMessage | None:
+        """One step of work ahead of being asked, to be pushed; None if there is nothing to do."""
+        ...
+
     def reset(self) -> None:
         """Forget every sequence: whoever opened them is gone."""
         ...

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.actors.engine import EngineConfig
+from outrider.actors.engine_config import EngineConfig
 from outrider.actors.errors import InvalidConfig, InvalidRequest
 from outrider.actors.sampling import SamplingParams, Speculation, seed_of
 from outrider.actors.statistics import Statistics
@@ -46,7 +46,15 @@ def test_seeds_are_taken_modulo_2_to_64():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("k", 17), ("numerics", "best"), ("kv_tokens", 0), ("num_threads", 0)]
+    ("field", "value"),
+    [
+        ("k", 17),
+        ("numerics", "best"),
+        ("pipeline", "fast"),
+        ("lookahead", "far"),
+        ("kv_tokens", 0),
+        ("num_threads", 0),
+    ],
 )
 def test_a_bad_configuration_is_named(field, value, tmp_path):
     with pytest.raises(InvalidConfig, match=f"Got {field}="):

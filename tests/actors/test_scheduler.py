@@ -13,8 +13,9 @@ def scheduler(num_pages=100, max_batch=8, max_waiting=4, token_budget=64):
     return Scheduler(Limits(num_pages, 16, max_batch, max_waiting, token_budget))
 
 
-def sequence(seq, prompt_len=4, max_tokens=12):
-    request = Request((1,) * prompt_len, SamplingParams(max_tokens=max_tokens), seed=0)
+def sequence(seq, prompt_len=4, max_tokens=12, tenant=""):
+    sampling = SamplingParams(max_tokens=max_tokens)
+    request = Request((1,) * prompt_len, sampling, seed=0, tenant=tenant)
     return Sequence(seq, request, prompt_len + max_tokens)
 
 
@@ -27,6 +28,31 @@ def test_admission_is_in_order_and_stops_where_pages_would_run_out():
     assert subject.admit() == []
     subject.remove(sequences[0])
     assert subject.admit() == sequences[2:]
+
+
+def test_tenants_take_turns():
+    subject = scheduler(max_batch=3, max_waiting=99)
+    greedy, modest = [sequence(i, tenant="a") for i in range(5)], sequence(9, tenant="b")
+    for each in (*greedy, modest):
+        subject.add(each)
+    assert subject.admit() == [greedy[0], modest, greedy[1]]
+    subject.remove(modest)
+    late = sequence(10, tenant="b")
+    subject.add(late)
+    assert subject.admit() == [late]
+
+
+def test_prompts_progress_beside_rows_that_could_take_the_whole_budget():
+    subject = scheduler(token_budget=64)
+    decoding = sequence(1)
+    subject.add(decoding)
+    subject.admit()
+    decoding.num_prefilled = 3
+    decoding.apply(Event.PREFILLED)
+    new = sequence(2, prompt_len=100)
+    subject.add(new)
+    subject.admit()
+    assert subject.plan(k=99).prefill == [(new, MIN_CHUNK)]
 
 
 def test_a_batch_is_bounded():

@@ -64,3 +64,13 @@ def test_open_row_is_enough_to_start_again():
     row = subject.open_row()
     assert (row.prompt_ids, row.committed_ids) == ((1, 2, 3), (7, 8))
     assert row.max_len == 10
+
+
+def test_reopening_computes_everything_again_under_a_new_proposal():
+    subject = sequence(State.DECODING)
+    subject.num_prefilled = 2
+    subject.commit((7, 8))
+    subject.reopen()
+    assert subject.state is State.PREFILLING
+    assert (subject.base, subject.num_to_prefill) == (5, 4)
+    assert (subject.output_ids, subject.num_proposals) == ([7, 8], 1)

@@ -31,6 +31,9 @@ class Toy:
         self.num_resets = 0
         self.is_released = threading.Event()
 
+    def advance(self):
+        return None
+
     def handle(self, message):
         match message:
             case Ping():

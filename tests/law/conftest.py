@@ -7,7 +7,8 @@ import architectures
 import pytest
 import torch
 
-from outrider.actors.engine import Engine, EngineConfig
+from outrider.actors.engine import Engine
+from outrider.actors.engine_config import EngineConfig
 from outrider.actors.wiring import InlineWiring, ProcessWiring
 
 VOCAB = 4096  # the demo tokenizer's
@@ -66,10 +67,12 @@ def models(tmp_path_factory):
 @pytest.fixture
 def engine_of(models):
     @asynccontextmanager
-    async def start(architecture, kind, wiring="inline", **config):
+    async def start(architecture, kind, wiring="inline", has_draft=True, **config):
         target, draft = models(architecture, kind)
+        draft = draft if has_draft else None
         config = {"kv_tokens": 8192, "numerics": "exact"} | config
-        engine = await Engine.start(EngineConfig(target, draft, **config), WIRINGS[wiring]())
+        wiring = WIRINGS[wiring]() if isinstance(wiring, str) else wiring
+        engine = await Engine.start(EngineConfig(target, draft, **config), wiring)
         try:
             yield engine
         finally:

@@ -5,16 +5,12 @@ import asyncio
 import pytest
 import torch
 import transformers as hf
-from batches import alone, check, output, requests, speculating
+from batches import KINDS, PAIRS, alone, check, output, requests, speculating
 
 from outrider.actors.errors import PoolExhausted
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, VerificationMode
 from outrider.actors.workers.draft import DraftWorker
-
-ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
-KINDS = ["good", "random", "adversarial"]
-PAIRS = [("demo", "own"), *((a, k) for a in ARCHITECTURES for k in KINDS)]
 
 
 @pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)
@@ -101,3 +97,19 @@ async def test_rejection_is_a_function_of_the_seed_and_its_draft(engine_of):
         one_by_one = [await output(engine, each) for each in asked]
         assert await asyncio.gather(*(output(engine, each) for each in asked)) == one_by_one
         assert engine.statistics.snapshot().acceptance_rate > 0.1
+
+
+async def test_a_pair_drafts_ahead_of_being_asked(engine_of):
+    """Over a socket most proposals are ready when they are asked for, and the text is the same."""
+    async with engine_of("demo", "own", wiring="process", is_paired=True) as engine:
+        batch = requests(4, {"temperature": 1.0}, 4096, seed=3)
+        expected = await alone(engine, batch)
+        for k in (1, 4):
+            asked = [speculating(each, k=k) for each in batch]
+            assert [await output(engine, each) for each in asked] == expected
+        before = engine.statistics.snapshot()
+        asked = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
+        one_by_one = [await output(engine, each) for each in asked]
+        assert await asyncio.gather(*(output(engine, each) for each in asked)) == one_by_one
+        after = engine.statistics.snapshot()
+        assert after.num_accepted > before.num_accepted

@@ -13,7 +13,7 @@ from outrider.actors.runner.step import Chunk
 
 @pytest.fixture
 def pool() -> KvPool:
-    return KvPool([(2, 16, 16)] * 2, num_tokens=62, page_size=8, context_len=48)
+    return KvPool([(2, 16, 16)] * 2, num_tokens=62, page_size=8, max_rows=48)
 
 
 def grow(pool: KvPool, cache: Cache, num: int) -> None:
@@ -92,7 +92,7 @@ def test_a_refused_forward_changes_nothing(make_runner: Callable[..., Runner]) -
     free, pages = runner.num_free_pages, list(cache.pages)
     refused: list[tuple[type[Exception], str, list[Chunk]]] = [
         (PoolExhausted, "needs 2 more pages", [Chunk(cache, [20]), Chunk(other, [1] * 32)]),
-        (InvalidRequest, r"Got 19 \+ 500 tokens.*context of 512", [Chunk(cache, [1] * 500)]),
+        (InvalidRequest, r"Got 519 positions.*context of 512", [Chunk(cache, [1] * 500)]),
         (InvalidRequest, "Got token id 200, expected 0 ≤ id < 200", [Chunk(cache, [1, 200])]),
         (InvalidRequest, "Got token id -1", [Chunk(cache, [-1])]),
         (IllegalTransition, "two chunks of one cache", [Chunk(cache, [1]), Chunk(cache, [1])]),

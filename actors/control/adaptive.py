@@ -1,0 +1,210 @@
+"""The k and the branches that promise most tokens per second at the present load.
+
+Decides every few rounds, from the model in `throughput` and what was measured. Only a promise of
+some percent moves it, but plain decoding needs none: a tie goes to the target alone. Of what was
+not measured for long the best is hoped, and so it is tried for a few rounds: the only probing.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from outrider.actors.control.acceptance import GOOD, Acceptance, Copies, Hits
+from outrider.actors.control.controller import Choice, Pipeline, usual_fan
+from outrider.actors.control.report import Lookup, Origin, RoundReport
+from outrider.actors.control.throughput import Throughput
+from outrider.actors.control.times import Level, TimeCurve
+from outrider.actors.sampling import MAX_K
+
+PERIOD = 16  # rounds between decisions
+TRIAL = 4  # rounds that show what an untried choice is worth
+MARGIN = 1.03  # what another choice must promise over the present one
+COMPANY = 1.04  # the target alone is faster than beside a busy draft: they share a machine
+FADE = 0.9  # of what was observed, each period
+NGRAM_FADE = 0.97  # of guesses not made, so that they are tried again
+DRAFT_PRIOR, NGRAM_PRIOR = 0.7, 0.5  # acceptance before any was seen
+FANS = (1, 2, 3, 4, 6)  # guesses per position
+MIN_PATIENCE, MAX_PATIENCE = 400, 3200  # plain rounds before the draft is tried again
+
+
+@dataclass(slots=True)
+class _Load:
+    """What is known and chosen at about the same number of rows."""
+
+    choice: Choice
+    fan: int
+    verify: TimeCurve = field(default_factory=TimeCurve)
+    plain_rest_s: Level = field(default_factory=Level)
+    drafted_rest_s: Level = field(default_factory=Level)
+    num_rounds_left: float = TRIAL  # until the next decision
+
+
+class AdaptiveController:
+    """Starts at the configured k."""
+
+    def __init__(self, k: int, pipeline: Pipeline, has_draft: bool = True) -> None:
+        self.reasons: Counter[str] = Counter()
+        self._start_k = k
+        self._has_draft = has_draft
+        self._is_lockstep = pipeline is Pipeline.LOCKSTEP
+        self._loads: dict[int, _Load] = {}  # by the bit length of the number of rows
+        self._draft = TimeCurve()
+        self._acceptance = {
+            Origin.DRAFT: Acceptance(DRAFT_PRIOR),
+            Origin.NGRAM: Acceptance(NGRAM_PRIOR),
+        }
+        self._copies = Copies()
+        self._hits = Hits()
+        self._round = 0
+        self._drafted_in = 0  # the last round that judged tokens of the draft's
+        self._patience = MIN_PATIENCE
+
+    def choose(self, num_rows: int) -> Choice:
+        choice = self._load(num_rows).choice
+        self.reasons[choice.reason] += 1
+        return choice
+
+    # learning
+
+    def observe(self, report: RoundReport) -> None:
+        self._round += 1
+        num_rows = len(report.rows)
+        if not num_rows:
+            return  # prefill only
+        load = self._load(num_rows)
+        is_drafted = self._learn_rows(report, load)
+        self._learn_times(report, load, is_drafted)
+        is_as_chosen = is_drafted or load.choice.k == 0
+        load.num_rounds_left -= PERIOD / TRIAL if is_as_chosen and _is_trial(load) else 1
+        if load.num_rounds_left <= 0:
+            self._decide(load, num_rows)
+
+    def _learn_rows(self, report: RoundReport, load: _Load) -> bool:
+        """Whether there were tokens of the draft's among them."""
+        is_drafted = False
+        for row in report.rows:
+            if row.origin in self._acceptance:
+                self._acceptance[row.origin].add(row.num_drafted, row.num_accepted)
+            if row.origin is Origin.DRAFT:
+                is_drafted = True
+            else:
+                self._copies.add(row.num_drafted, row.num_accepted)
+            if row.lookup is not Lookup.UNASKED:
+                is_hit = row.lookup is Lookup.HIT
+                self._hits.add(row.num_drafted, row.num_accepted, is_hit, load.fan)
+        if is_drafted:
+            self._drafted_in = self._round
+        return is_drafted
+
+    def _learn_times(self, report: RoundReport, load: _Load, is_drafted: bool) -> None:
+        load.verify.add(report.num_tokens, report.verify_s, self._round)
+        rest_s = report.round_s - report.verify_s
+        for passes in report.draft:
+            if passes.num_passes:
+                size, each_s = passes.num_tokens, passes.seconds / passes.num_passes
+                self._draft.add(size / passes.num_passes, each_s, self._round)
+            if self._is_lockstep:
+                rest_s -= passes.seconds
+        (load.drafted_rest_s if is_drafted else load.plain_rest_s).add(max(rest_s, 0.0))
+
+    # deciding
+
+    def _load(self, num_rows: int) -> _Load:
+        """The load's; a new one begins with what is known of the nearest."""
+        key = num_rows.bit_length()
+        load = self._loads.get(key)
+        if load is None:
+            if self._loads:
+                near = self._loads[min(self._loads, key=lambda other: abs(other - key))]
+                load = _Load(near.choice, near.fan, near.verify.copy())
+            else:
+                fan = usual_fan(num_rows)
+                k, reason = (self._start_k, "start") if self._has_draft else (0, "no-draft")
+                load = _Load(_choice(k, fan, self._start_k, reason), fan)
+            self._loads[key] = load
+        return load
+
+    @property
+    def _is_long_ago(self) -> bool:
+        """Whether the draft may have changed since its tokens were last judged."""
+        return self._round - self._drafted_in >= self._patience
+
+    def _decide(self, load: _Load, num_rows: int) -> None:
+        model = self._model(load, num_rows)
+        k, fan, reason = self._best(load, model)
+        if self._is_long_ago:
+            self._acceptance[Origin.DRAFT].doubt()
+        elif k:
+            self._patience = MIN_PATIENCE
+        elif load.choice.reason == "probe":
+            self._patience = min(2 * self._patience, MAX_PATIENCE)
+        most = min(MAX_K, 2 * load.choice.ngram_k + 1)  # as k: by steps, so that each is measured
+        load.choice = _choice(k, fan, min(most, self._ngram_k(model, k, fan)), reason)
+        load.fan = fan
+        load.num_rounds_left = PERIOD
+        self._fade(load)
+
+    def _model(self, load: _Load, num_rows: int) -> Throughput:
+        load.verify.refresh(self._round)
+        self._draft.refresh(self._round)
+        plain, drafted = load.plain_rest_s, load.drafted_rest_s
+        plain_tokens, plain_fed = self._copies.means()
+        return Throughput(
+            num_rows=num_rows,
+            survival=self._acceptance[Origin.DRAFT].survival(GOOD if self._is_long_ago else 0.0),
+            hits=None if self._is_lockstep else self._hits,
+            plain_tokens=plain_tokens,
+            plain_fed=plain_fed,
+            verify=load.verify,
+            draft=self._draft,
+            plain_rest_s=(plain or drafted).value,
+            drafted_rest_s=(drafted or plain).value,
+        )
+
+    def _best(self, load: _Load, model: Throughput) -> tuple[int, int, str]:
+        """k, guesses per position, and why."""
+        now, fan = load.choice.k, load.fan
+        if not self._has_draft:
+            return 0, fan, "no-draft"
+        most = min(MAX_K, 2 * now + 1)  # it falls at once, but rises step by step
+        k = max(range(1, most + 1), key=lambda k: model.at(k, fan))
+        if not self._is_lockstep:
+            fan = max(FANS, key=lambda fan: model.at(k, fan))
+        plain, best = model.at(0, fan), model.at(k, fan)
+        worth = plain if self._is_lockstep else plain * COMPANY
+        if best <= worth or (now == 0 and best <= worth * MARGIN):
+            is_known = load.verify.covers(model.num_tokens(0, fan))
+            return 0, fan, "plain" if is_known else "untried"
+        if now and best <= model.at(now, load.fan) * MARGIN:
+            k, fan, reason = now, load.fan, "kept"
+        else:
+            reason = "best"
+        if self._is_long_ago:
+            return k, fan, "probe"
+        return k, fan, reason if load.verify.covers(model.num_tokens(k, fan)) else "untried"
+
+    def _ngram_k(self, model: Throughput, k: int, fan: int) -> int:
+        """As long as the next token's chance is worth the time that it adds to the forward.
+
+        Taken over as many tokens again: over a few, what they add drowns in the noise.
+        """
+        num_tokens = model.num_tokens(k, fan)
+        size = max(8.0, num_tokens)
+        added_s = (model.verify.at(num_tokens + size) - model.verify.at(num_tokens)) / size
+        cost = model.at(k, fan) * max(added_s, 0.0)
+        survival = self._acceptance[Origin.NGRAM].survival()
+        return sum(chance > cost for chance in survival[1:])
+
+    def _fade(self, load: _Load) -> None:
+        if self._round - self._drafted_in < PERIOD:
+            self._acceptance[Origin.DRAFT].fade(FADE)
+            self._hits.fade(FADE)
+        self._copies.fade(FADE)
+        self._acceptance[Origin.NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
+
+
+def _choice(k: int, fan: int, ngram_k: int, reason: str) -> Choice:
+    return Choice(k, fan * (k + 1) if k else 0, ngram_k, reason)
+
+
+def _is_trial(load: _Load) -> bool:
+    return load.choice.reason in ("untried", "probe")

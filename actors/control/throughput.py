@@ -1,0 +1,59 @@
+"""Committed tokens per second as a function of what is drafted, from measured parts.
+
+Lockstep: a round yields E(k) tokens a row and takes verify + k draft passes + the rest. Forecast:
+the draft is off the clock, but only a share h of rows has a branch, and a branch is no longer than
+the draft's steps that fit into the round: h E + (1 - h) tokens a row. A row without a branch may
+copy its own past; what that yields on average takes the place of the 1.
+"""
+
+from dataclasses import dataclass
+
+from outrider.actors.control.acceptance import Hits
+from outrider.actors.control.times import TimeCurve
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """At one load, as it is known now."""
+
+    num_rows: int
+    survival: list[float]  # of drafted tokens, [MAX_K + 1]
+    hits: Hits | None  # none in lockstep
+    plain_tokens: float  # that a row without the draft's commits: 1, or more where it copies
+    plain_fed: float  # and feeds to the target
+    verify: TimeCurve
+    draft: TimeCurve
+    plain_rest_s: float  # a round without its verify, where nothing is drafted
+    drafted_rest_s: float  # without its verify and, in lockstep, its draft passes
+
+    def at(self, k: int, fan: int) -> float:
+        """Up to k tokens a row, with `fan` guesses at each position of a forecast."""
+        share, length = self._branches(k, fan)
+        drafted = sum(self.survival[: length + 1])
+        tokens = share * drafted + (1 - share) * self.plain_tokens
+        seconds = self.verify.at(self.num_tokens(k, fan))
+        seconds += self.drafted_rest_s if length else self.plain_rest_s
+        if self.hits is None:
+            seconds += k * self.draft.at(self.num_rows)
+        return self.num_rows * tokens / max(seconds, 1e-9)
+
+    def num_tokens(self, k: int, fan: int) -> float:
+        """Of the target's forward."""
+        share, length = self._branches(k, fan)
+        return self.num_rows * (share * (1 + length) + (1 - share) * self.plain_fed)
+
+    def _branches(self, k: int, fan: int) -> tuple[float, int]:
+        """The share of rows with a proposal of the draft's, and its length."""
+        if k == 0 or self.hits is None:
+            return float(k > 0), k
+        step_s = self.draft.at(self.num_rows * fan * (k + 1))
+        first_s = self.draft.at(self.num_rows * (1 + k))  # along the proposal
+        share, length = 0.0, 0
+        while length < k:  # longer proposals make longer rounds, and those longer proposals
+            window_s = self.verify.at(self.num_rows * (1 + share * length)) + self.drafted_rest_s
+            num_steps = min(k, int((window_s - first_s) / step_s)) if step_s else k
+            if num_steps <= length:
+                break
+            length = num_steps
+            share = self.hits.share_drafted(self.survival, length, fan)
+        return share, length

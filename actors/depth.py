@@ -1,0 +1,49 @@
+"""How far each sequence is drafted: what its request asks, else what the server chose."""
+
+from outrider.actors.control.controller import Choice, usual_fan
+from outrider.actors.sampling import MAX_K
+from outrider.actors.sequence import Sequence
+
+EMPTY_WIDTH = 3  # a lone position is worth the guesses of so many
+
+
+class Depth:
+    """The present choice, as it applies to one sequence or another."""
+
+    def __init__(self) -> None:
+        self.choice = Choice(0, 0, 0, "start")
+
+    def draft_k(self, sequence: Sequence) -> int:
+        """Tokens of the draft's; at 0 it does not follow the sequence."""
+        return self._asked(sequence, self.choice.k)
+
+    def ngram_k(self, sequence: Sequence) -> int:
+        """Tokens copied from the sequence's own past where the draft has none."""
+        return self._asked(sequence, self.choice.ngram_k)
+
+    def prediction_k(self, sequence: Sequence) -> int:
+        """Tokens of the client's prediction: they cost no more than their place in the forward."""
+        return self._asked(sequence, MAX_K)
+
+    def num_branches(self, sequence: Sequence, num_drafted: int) -> int:
+        """Guesses that a forecast makes of the outcome of a proposal this long.
+
+        As many at each position; after no proposal there is one position, and all to win there.
+        """
+        choice = self.choice
+        fan = choice.num_branches // (choice.k + 1) if choice.k else usual_fan(1)
+        return fan * max(num_drafted + 1, EMPTY_WIDTH)
+
+    def reason(self, sequence: Sequence) -> str:
+        """Why its k is what it is."""
+        speculation = sequence.request.speculation
+        if not speculation.is_enabled:
+            return "disabled"
+        return self.choice.reason if speculation.k is None else "request"
+
+    def _asked(self, sequence: Sequence, chosen: int) -> int:
+        speculation = sequence.request.speculation
+        if not speculation.is_enabled:
+            return 0
+        k = chosen if speculation.k is None else speculation.k
+        return max(0, min(k, sequence.num_left - 1))

@@ -1,0 +1,23 @@
+"""What a worker is built from, wherever it is built."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """All that is needed to build a worker."""
+
+    role: str  # "draft" | "target"
+    model: str  # its folder, as the worker will see it
+    num_target_ids: int  # ids in the target's vocabulary: a draft proposes no others
+    num_tokens: int  # KV rows
+    device: str = "auto"
+    dtype: str = "auto"
+    numerics: str = "auto"  # "auto" | "exact" | "fast"
+    num_threads: int = 1
+    paired_draft: str | None = None  # of a target: the draft that shares its process and thread
+
+
+def thread_environment(num_threads: int) -> dict[str, str]:
+    """What must be set before torch is imported: busy waiting on a shared core costs 100 times."""
+    return {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}

@@ -1,0 +1,225 @@
+"""The draft riding ahead: forecasts of what the target is judging, grown until it has judged.
+
+One step is one packed forward over every sequence: what is left of each trunk, and the tip of every
+branch. Forks are pushed before anything is fed, growth after every step, and between two steps the
+worker looks for the next outcome. Whatever was computed along the way that came true is kept.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from outrider.actors.errors import PoolExhausted, ProtocolViolation
+from outrider.actors.messages import ForecastRow, Forecasts, OutcomeRow, SparseRow
+from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.editor import edits_of
+from outrider.actors.workers.model_worker import WorkerSequence
+from outrider.actors.workers.rule import rule_of
+from outrider.actors.workers.token_tree import Node, TokenTree
+from outrider.kernels.contract import MAX_GUESSES, Draws, Rule, Sampling
+from outrider.kernels.on_device import TensorBackend
+
+SamplingOf = Callable[[tuple[int, ...]], Sampling]  # by sequences, row by row
+
+TOP_M = 64  # rejection mode draws from its own 64 likeliest, and sends just those
+STEP_TOKENS = 256  # of a prompt to catch up with, in one step: the next outcome waits for it
+
+
+@dataclass(slots=True)
+class Forecast:
+    """One sequence's tree, and whose proposal it belongs to."""
+
+    sequence: WorkerSequence
+    asked: OutcomeRow
+    tree: TokenTree
+    is_over: bool = False  # until the next outcome
+
+    @property
+    def num_guesses(self) -> int:
+        """Enough for the widest fan, should one guess be the drafted token."""
+        widest = -(-self.asked.num_branches // len(self.tree.trunk))
+        return min(MAX_GUESSES, widest + 1)
+
+
+class Forecaster:
+    """Forecasts for the sequences of one draft worker."""
+
+    def __init__(
+        self, runner: Runner, backend: TensorBackend, num_ids: int, sampling: SamplingOf
+    ) -> None:
+        self._runner = runner
+        self._backend = backend
+        self._num_ids = num_ids
+        self._sampling = sampling
+        self._forecasts: dict[int, Forecast] = {}
+        self._failed: list[ForecastRow] = []
+
+    def outcome(self, row: OutcomeRow, sequence: WorkerSequence) -> None:
+        """Go on from what has come true, for the next proposal. Raises ProtocolViolation."""
+        if row.base - len(row.committed) != len(sequence.ids):
+            raise ProtocolViolation(
+                f"Got ids from position {row.base - len(row.committed)} for sequence {row.seq}, "
+                f"expected from {len(sequence.ids)}"
+            )
+        before = self._forecasts.pop(row.seq, None)
+        fed: list[Node] = []
+        if before is not None:
+            fed = before.tree.fed_along((*row.committed, *row.tokens))
+            if before.tree.parents:
+                places = [node.place for node in fed]
+                self._runner.accept_path(sequence.cache, before.tree.first, places)
+        sequence.ids += row.committed
+        reason = sequence.stop_reason or self._trouble(row, sequence)
+        if reason:
+            self._stop(sequence, row.id, reason)
+            return
+        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens)
+        tree.inherit(fed[len(row.committed) :])
+        self._forecasts[row.seq] = Forecast(sequence, row, tree)
+
+    def forget(self, seq: int) -> None:
+        """The sequence has ended, or begins anew."""
+        self._forecasts.pop(seq, None)
+
+    def advance(self) -> Forecasts | None:
+        """Forks that cost nothing, else one step; None if there is nothing left to do."""
+        rows, self._failed = self._failed, []
+        rows += self._rows(())
+        if rows:
+            return Forecasts(tuple(rows), 0, time.monotonic(), 0.0)
+        started = time.monotonic()
+        jobs, budget = [], STEP_TOKENS
+        for forecast in self._forecasts.values():
+            job = None if forecast.is_over else self._job(forecast, budget)
+            if job is not None:
+                jobs.append(job)
+                budget = max(1, budget - job.num_behind)
+        if not jobs:
+            return None
+        try:
+            logits = self._runner.forward([job.chunk for job in jobs])
+        except PoolExhausted:  # an optimisation must not fail a round
+            for job in jobs:
+                self._give_up(job)
+            return self.advance()
+        for job in jobs:
+            job.forecast.tree.feed(job.nodes)
+        self._draw([job for job in jobs if job.nodes], logits)
+        fed = tuple(job.forecast for job in jobs)
+        num_tokens = sum(len(job.chunk.tokens) for job in jobs)
+        rows = self._rows(fed)
+        return Forecasts(tuple(rows), num_tokens, started, time.monotonic() - started)
+
+    def _trouble(self, row: OutcomeRow, sequence: WorkerSequence) -> str:
+        """Why the draft cannot follow any more."""
+        if max((*row.committed, *row.tokens), default=0) >= self._runner.num_embeddings:
+            return "vocabulary"
+        return "context" if row.base >= self._runner.context_len else ""
+
+    def _stop(self, sequence: WorkerSequence, id_: int, reason: str) -> None:
+        sequence.stop_reason = reason
+        self._runner.rollback(sequence.cache, 0)
+        self._failed.append(ForecastRow(sequence.row.seq, id_, (), (), (), reason))
+
+    def _give_up(self, job: "Job") -> None:
+        """No pages: the branches go; where not even the trunk has room, so does the sequence."""
+        forecast, tree = job.forecast, job.forecast.tree
+        if tree.parents:
+            forecast.is_over = True
+            return
+        seq = forecast.sequence.row.seq
+        del self._forecasts[seq]
+        self._stop(forecast.sequence, forecast.asked.id, "pages")
+
+    def _job(self, forecast: Forecast, budget: int) -> "Job | None":
+        """What this sequence feeds in the next step."""
+        cache, tree, ids = forecast.sequence.cache, forecast.tree, forecast.sequence.ids
+        indices = tree.hungry(forecast.asked.max_tokens, self._runner.context_len)
+        if not indices:
+            return None
+        tokens = [tree.nodes[index].token for index in indices]
+        if tree.parents:
+            places = {index: len(tree.parents) + at for at, index in enumerate(indices)}
+            parents = tree.parents + [
+                places.get(parent, tree.nodes[parent].place)
+                for parent in (tree.nodes[index].parent for index in indices)
+            ]
+            chunk = Chunk(cache, tokens, len(tokens), parents, root=tree.first)
+            return Job(forecast, chunk, indices, 0)
+        behind = ids[cache.len : tree.first]
+        if len(behind) > budget:
+            return Job(forecast, Chunk(cache, behind[:budget], 0), [], budget)
+        chunk = Chunk(cache, [*behind, *tokens], len(tokens))
+        return Job(forecast, chunk, indices, len(behind))
+
+    def _draw(self, jobs: "list[Job]", logits: torch.Tensor) -> None:
+        """The draft's own token after each fed node, and its guesses of the target's."""
+        if not jobs:
+            return
+        rows = [job.forecast.sequence.row for job in jobs for _ in job.nodes]
+        nodes = [job.forecast.tree.nodes[index] for job in jobs for index in job.nodes]
+        for job in jobs:
+            if job.forecast.sequence.editor is not None:
+                job.forecast.sequence.editor.take(job.forecast.sequence.ids)
+        edited = [
+            (job.forecast.sequence.editor, job.forecast.tree.path(index))
+            if job.forecast.sequence.editor
+            else (None, ())
+            for job in jobs
+            for index in job.nodes
+        ]
+        draws = self._backend.draw(
+            logits,
+            self._sampling(tuple(row.seq for row in rows)),
+            np.array([node.position + 1 for node in nodes], np.int32),
+            vocab_size=self._num_ids,
+            top_m=TOP_M,
+            num_guesses=max(job.forecast.num_guesses for job in jobs),
+            edits=edits_of(edited, logits.shape[1], is_last=True),
+        )
+        tokens, guesses, errors = draws.token.tolist(), draws.guesses.tolist(), draws.error.tolist()
+        for at, node in enumerate(nodes):
+            if errors[at]:
+                continue
+            node.next_token = tokens[at]
+            node.guesses = tuple(guess for guess in guesses[at] if guess >= 0)
+            if rule_of(rows[at]) is Rule.REJECTION:
+                node.next_row = sparse_row(draws, at)
+
+    def _rows(self, fed: tuple[Forecast, ...]) -> list[ForecastRow]:
+        """What changed: growth of those just fed, and forks wherever some are due."""
+        rows = []
+        for forecast in fed or tuple(self._forecasts.values()):
+            growth, sparse = [], []
+            for number, tip in forecast.tree.grow() if fed else ():
+                growth.append((number, tip.next_token))
+                if tip.next_row is not None:
+                    sparse.append(tip.next_row)
+            asked = forecast.asked
+            forks = tuple(forecast.tree.fork(asked.num_branches))
+            if forks or growth:
+                rows.append(
+                    ForecastRow(asked.seq, asked.id, forks, tuple(growth), tuple(sparse), "")
+                )
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One sequence's part in a step."""
+
+    forecast: Forecast
+    chunk: Chunk
+    nodes: list[int]  # fed by it, whose logits are its rows
+    num_behind: int  # committed tokens that it catches up with
+
+
+def sparse_row(draws: Draws, at: int) -> SparseRow:
+    """The distribution that a drafted token was drawn from."""
+    ids = draws.support_ids[at]
+    is_real = ids >= 0
+    return SparseRow(tuple(ids[is_real].tolist()), tuple(draws.support_probs[at][is_real].tolist()))

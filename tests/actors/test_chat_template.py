@@ -1,0 +1,67 @@
+"""Conversations and tools through a model's own chat template."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers.processors import TemplateProcessing
+
+from outrider.actors.errors import InvalidRequest
+from outrider.actors.text.tokenizer import Tokenizer
+from outrider.cluster.demo_models import demo_target
+
+TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+CALLS = (
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+    "({{ c.function.name }} {{ c.function.arguments.city }}){% endfor %}{% endfor %}"
+)
+TOOLS = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+MESSAGES = [{"role": "user", "content": "hi"}]
+WEATHER = {"type": "function", "function": {"name": "weather"}}
+
+
+def tokenizer_with(folder: Path, template: str) -> Tokenizer:
+    """The demo's tokenizer with another template."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(demo_target() / name, folder / name)
+    (folder / "chat_template.jinja").write_text(template)
+    return Tokenizer(folder)
+
+
+def test_tools_stand_where_the_template_puts_them(tmp_path: Path) -> None:
+    tokenizer = tokenizer_with(tmp_path, TOOLS + TURNS)
+    assert tokenizer.decode(tokenizer.render_chat(MESSAGES, [WEATHER])) == "[weather]<user>hi"
+    assert tokenizer.decode(tokenizer.render_chat(MESSAGES)) == "<user>hi"
+    assert tokenizer.render_chat(MESSAGES, []) == tokenizer.render_chat(MESSAGES)
+
+
+def test_a_template_without_a_place_for_tools_is_told_of(tmp_path: Path) -> None:
+    tokenizer = tokenizer_with(tmp_path, TURNS)
+    with pytest.raises(InvalidRequest, match="no place for them") as refused:
+        tokenizer.render_chat(MESSAGES, [WEATHER])
+    assert refused.value.param == "tools"
+
+
+def test_calls_of_earlier_turns_have_arguments_and_not_text(tmp_path: Path) -> None:
+    function = {"name": "weather", "arguments": {"city": "Ulm"}}
+    call = {"id": "c", "type": "function", "function": function}
+    turn = {"role": "assistant", "content": "", "tool_calls": [call]}
+    tokenizer = tokenizer_with(tmp_path, CALLS)
+    assert tokenizer.decode(tokenizer.render_chat([turn])) == "(weather Ulm)"
+
+
+def test_a_template_that_fails_is_the_requests_fault(tmp_path: Path) -> None:
+    tokenizer = tokenizer_with(tmp_path, "{{ raise_exception('turns must alternate') }}")
+    with pytest.raises(InvalidRequest, match="turns must alternate"):
+        tokenizer.render_chat(MESSAGES)
+
+
+def test_special_tokens_stand_around_a_prompt_and_not_within_one(tmp_path: Path) -> None:
+    tokenizer_with(tmp_path, TURNS)
+    backend = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    first = backend.id_to_token(0)
+    backend.post_processor = TemplateProcessing(single=f"{first} $A", special_tokens=[(first, 0)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path)
+    assert tokenizer.encode("hi") == [0, *tokenizer.encode("hi", adds_special=False)]

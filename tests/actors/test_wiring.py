@@ -1,0 +1,84 @@
+"""Worker processes: one of a role at a time, on cores of its own, gone without a trace."""
+
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import architectures
+import pytest
+
+from outrider.actors.errors import ModelRefused
+from outrider.actors.messages import Ping
+from outrider.actors.wiring import ProcessWiring, cores_of
+from outrider.actors.worker_spec import WorkerSpec
+
+SPEC = WorkerSpec("draft", str(architectures.DEMO / "draft"), num_target_ids=4096, num_tokens=1024)
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """What workers' sockets lie in."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return lambda: list(tmp_path.glob("outrider-*"))
+
+
+@pytest.fixture
+async def wiring(folders):
+    wiring = ProcessWiring(has_spare=True)
+    yield wiring
+    await wiring.close()
+    assert folders() == []
+
+
+def is_there(pid):
+    return Path(f"/proc/{pid}").exists()
+
+
+async def test_a_worker_takes_its_predecessors_place_and_a_spare_is_quick(wiring, folders):
+    first = await wiring.start(SPEC)
+    own = cores_of("draft", 1) or os.sched_getaffinity(0)
+    threads = os.listdir(f"/proc/{first.pid}/task")
+    assert all(os.sched_getaffinity(int(thread)) == set(own) for thread in threads)
+    assert len(folders()) == 2  # its own, and the spare's
+    spare = wiring._spare
+    while not spare.is_ready:
+        await asyncio.sleep(0.05)
+    os.kill(first.pid, signal.SIGSTOP)
+    second = await wiring.start(SPEC)
+    assert not is_there(first.pid)
+    assert first.is_lost
+    assert second.pid == spare._process.pid
+    assert (await second.call(Ping())).pid == second.pid
+    os.kill(second.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    await wiring.end("draft")
+    assert time.monotonic() - started < 2
+    assert not is_there(second.pid)
+    assert len(folders()) == 1  # the next spare's
+
+
+async def test_a_refused_model_leaves_no_process(folders):
+    wiring = ProcessWiring()
+    with pytest.raises(ModelRefused):
+        await wiring.start(WorkerSpec("draft", str(architectures.DEMO), 4096, 1024))
+    await wiring.close()
+    assert folders() == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "num_threads", "target", "draft"),
+    [
+        ({0, 1}, 1, (0,), (1,)),
+        ({3, 5, 8, 9, 12}, 2, (3, 5), (8, 9)),
+        ({0, 1, 2}, 2, (), ()),
+        ({0}, 1, (), ()),
+    ],
+    ids=str,
+)
+def test_workers_are_set_apart_where_cores_suffice(monkeypatch, cores, num_threads, target, draft):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    assert cores_of("target", num_threads) == target
+    assert cores_of("draft", num_threads) == draft

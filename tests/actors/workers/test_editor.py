@@ -1,0 +1,78 @@
+"""Edits of rows along proposals, beside the plainest possible reckoning of them."""
+
+import numpy as np
+import pytest
+
+from outrider.actors.messages import EditRules, OpenRow
+from outrider.actors.workers.editor import Editor, edits_of
+from outrider.kernels.edits import edited
+
+WIDTH = 50
+PROMPT = (3, 4, 5, 4)
+
+
+def rules(**given):
+    usual = {"bias_ids": (), "bias": (), "repetition": 1.0, "frequency": 0.0, "presence": 0.0}
+    ends = {"min_tokens": 0, "end_ids": (), "eos_ids": (0,), "grammar_kind": "", "grammar": ""}
+    return EditRules(**usual | ends | given)
+
+
+def editor(given):
+    row = OpenRow(1, PROMPT, (), 1.0, 0, 1.0, 0.0, "coupled", 0, 0, 99, given)
+    return Editor(row, given, WIDTH, grammars=None)
+
+
+def plainly(logits, text, given):
+    """One row after `text`, in the contract's order."""
+    out = logits.astype(np.float32).copy()
+    output = text[len(PROMPT) :]
+    for token, bias in zip(given.bias_ids, given.bias, strict=True):
+        out[token] += np.float32(bias)
+    if len(output) < given.min_tokens:
+        out[list(given.end_ids)] = -np.inf
+    for token in set(text):
+        factor = np.float32(given.repetition)
+        out[token] = out[token] / factor if out[token] > 0 else out[token] * factor
+    for token in set(output):
+        count = np.float32(output.count(token))
+        out[token] -= np.float32(given.frequency) * count + np.float32(given.presence)
+    return out
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        rules(repetition=1.3),
+        rules(frequency=0.5, presence=1.0),
+        rules(bias_ids=(4, 9), bias=(2.0, -100.0), repetition=0.8, presence=-0.5),
+        rules(min_tokens=3, end_ids=(0, 7), frequency=1.5),
+    ],
+)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_rows_along_a_path(given, is_last):
+    rng = np.random.default_rng(1)
+    committed, path = [6, 4], [6, 9, 6]
+    one = editor(given)
+    one.take([*PROMPT, *committed[:1]])
+    one.take([*PROMPT, *committed])
+    firsts = range(len(path), len(path) + 1) if is_last else range(len(path) + 1)
+    logits = rng.normal(size=(len(firsts) + 2, WIDTH)).astype(np.float32)
+    plain = [(None, path[:1])] if not is_last else [(None, ()), (None, path)]
+    edits = edits_of([(one, path), *plain], WIDTH, is_last=is_last)
+    for _ in range(2):  # nothing was changed by asking
+        got = edited(logits, edits)
+        for row, at in enumerate(firsts):
+            want = plainly(logits[row], [*PROMPT, *committed, *path[:at]], given)
+            np.testing.assert_array_equal(got[row], want)
+        np.testing.assert_array_equal(got[len(firsts) :], logits[len(firsts) :])
+
+
+def test_no_edits_where_nobody_edits():
+    assert edits_of([(None, (1, 2)), (None, ())], WIDTH, is_last=False) is None
+
+
+def test_ids_beyond_a_narrow_draft_are_left_out():
+    given = rules(bias_ids=(4, 60), bias=(1.0, 1.0), end_ids=(70,), min_tokens=9, presence=1.0)
+    one = editor(given)
+    one.take([*PROMPT, 80])
+    assert edits_of([(one, (90, 5))], WIDTH, is_last=True).ids.max() < WIDTH

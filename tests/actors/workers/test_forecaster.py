@@ -1,0 +1,291 @@
+"""Forecasts against the plain thing: every pushed guess and token is what the draft model itself
+says after exactly that text, whatever outcome came before and however little was grown.
+"""
+
+import random
+
+import architectures
+import numpy as np
+import pytest
+
+from outrider.actors.errors import ProtocolViolation
+from outrider.actors.messages import Close, Open, OpenRow, OutcomeRow, Outcomes
+from outrider.actors.runner.loader import from_model
+from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.draft import DraftWorker
+from outrider.actors.workers.rule import sampling_of
+from outrider.actors.workers.token_tree import TokenTree, fan_out
+from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.on_device import OnHost
+
+PROMPT = (3, 14, 15, 9, 26)
+
+
+def open_row(seq=1, prompt=PROMPT, temperature=1.0, verification="coupled"):
+    return OpenRow(
+        seq=seq,
+        prompt_ids=prompt,
+        committed_ids=(),
+        temperature=temperature,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        verification=verification,
+        seed=77,
+        choice=0,
+        max_len=200,
+    )
+
+
+def draft_worker(architecture="llama", num_tokens=2048):
+    runner = Runner(from_model(architectures.build(architecture)), num_tokens=num_tokens)
+    return DraftWorker(runner, OnHost(CpuBackend()), Description(), runner.vocab_size)
+
+
+class Description:
+    role = "draft"
+
+
+class Plain:
+    """The draft model without any of it: one forward of the whole text."""
+
+    def __init__(self, worker, row):
+        self.worker, self.row = worker, row
+
+    def after(self, ids):
+        runner = self.worker.runner
+        cache = runner.open()
+        logits = runner.forward([Chunk(cache, ids)])
+        runner.close(cache)
+        return self.worker.backend.draw(
+            logits,
+            sampling_of([self.row]),
+            np.array([len(ids)], np.int32),
+            vocab_size=runner.vocab_size,
+            num_guesses=24,
+        )
+
+
+class Book:
+    """What a coordinator would have collected of one forecast."""
+
+    def __init__(self):
+        self.forks, self.branches, self.rows = [], [], []
+
+    def take(self, row):
+        for fork in row.forks:
+            self.forks.append(fork)
+            self.branches.append([])
+            self.rows.append([])
+        for at, (branch, token) in enumerate(row.growth):
+            self.branches[branch].append(token)
+            if row.rows:
+                self.rows[branch].append(row.rows[at])
+
+
+def play(worker, rows, seed, num_rounds=20, most=3):
+    """Random outcomes: hits, misses, foreign proposals, none; and forecasts cut at any step."""
+    rng = random.Random(seed)
+    texts = {row.seq: list(row.prompt_ids) for row in rows}
+    proposals = dict.fromkeys(texts, ())
+    committed = dict.fromkeys(texts, ())
+    worker.handle(Open(tuple(rows)))
+    for number in range(1, num_rounds + 1):
+        asked = tuple(
+            OutcomeRow(
+                seq,
+                number,
+                len(text),
+                committed[seq],
+                proposals[seq],
+                max_tokens=most,
+                num_branches=rng.choice([4, 9]),
+            )
+            for seq, text in texts.items()
+        )
+        worker.handle(Outcomes(asked))
+        books = {seq: Book() for seq in texts}
+        for _ in range(rng.choice([0, 1, 2, 3, 99])):
+            pushed = worker.advance()
+            if pushed is None:
+                break
+            for row in pushed.rows:
+                assert row.id == number
+                assert not row.reason
+                books[row.seq].take(row)
+        yield {row.seq: (row, books[row.seq], list(texts[row.seq])) for row in asked}
+        for seq, book in books.items():
+            tokens, branch = (), []
+            hit = rng.randrange(len(book.forks)) if book.forks and rng.random() < 0.7 else None
+            if hit is None:
+                node = rng.randrange(len(proposals[seq]) + 1)
+                token = rng.randrange(5, 60)
+            else:
+                node, token = book.forks[hit]
+                branch = book.branches[hit]
+            committed[seq] = (*proposals[seq][:node], token)
+            texts[seq] += committed[seq]
+            if rng.random() < 0.8:
+                tokens = tuple(branch[: rng.randrange(4)])
+            else:
+                tokens = tuple(rng.randrange(5, 60) for _ in range(rng.randrange(3)))
+            proposals[seq] = tokens
+
+
+@pytest.mark.parametrize(
+    ("architecture", "temperature", "verification"),
+    [
+        ("llama", 0.0, "coupled"),
+        ("llama", 1.0, "coupled"),
+        ("gemma2", 1.0, "coupled"),
+        ("llama", 1.0, "rejection"),
+    ],
+)
+def test_what_is_pushed_is_what_the_draft_says(architecture, temperature, verification):
+    worker = draft_worker(architecture)
+    rows = [
+        open_row(seq, PROMPT * seq, temperature=temperature, verification=verification)
+        for seq in (1, 2, 3)
+    ]
+    num_forks = num_grown = 0
+    for forecasts in play(worker, rows, seed=4):
+        for seq, (asked, book, text) in forecasts.items():
+            plain = Plain(worker, rows[seq - 1])
+            fans = fan_out(asked.num_branches, len(asked.tokens))
+            for at in range(len(asked.tokens) + 1):
+                guesses = [token for node, token in book.forks if node == at]
+                if not guesses:
+                    continue
+                draws = plain.after([*text, *asked.tokens[:at]])
+                drafted = asked.tokens[at] if at < len(asked.tokens) else -1
+                wanted = [g for g in draws.guesses[0].tolist() if g != drafted]
+                assert guesses == wanted[: len(guesses)]
+                assert len(guesses) <= fans[at]
+            for (node, token), branch, sparse in zip(
+                book.forks, book.branches, book.rows, strict=True
+            ):
+                path = [*text, *asked.tokens[:node], token]
+                for at, grown in enumerate(branch):
+                    draws = plain.after(path)
+                    assert grown == draws.token[0]
+                    if verification == "rejection":
+                        ids = draws.support_ids[0]
+                        assert sparse[at].ids == tuple(ids[ids >= 0].tolist())
+                    path.append(grown)
+                    num_grown += 1
+            num_forks += len(book.forks)
+    assert num_forks > 100
+    assert num_grown > 100
+
+
+def test_a_full_forecast_has_every_fork_and_every_token():
+    worker, row = draft_worker(), open_row()
+    worker.handle(Open((row,)))
+    worker.handle(Outcomes((OutcomeRow(1, 1, len(PROMPT), (), (7, 8), 3, 8),)))
+    book = Book()
+    while (pushed := worker.advance()) is not None:
+        for each in pushed.rows:
+            book.take(each)
+    assert sorted(node for node, _ in book.forks) == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert [len(branch) for branch in book.branches] == [3] * 8
+    assert worker.advance() is None
+
+
+def test_kept_rows_are_not_fed_again():
+    """After a hit only the last token of the branch and the new guesses are left to feed."""
+    worker, row = draft_worker(), open_row(temperature=0.0)
+    worker.handle(Open((row,)))
+    worker.handle(Outcomes((OutcomeRow(1, 1, len(PROMPT), (), (), 3, 2),)))
+    book = Book()
+    while (pushed := worker.advance()) is not None:
+        for each in pushed.rows:
+            book.take(each)
+    (_, token), branch = book.forks[0], book.branches[0]
+    outcome = OutcomeRow(1, 2, len(PROMPT) + 1, (token,), tuple(branch), 3, 8)
+    worker.handle(Outcomes((outcome,)))
+    forks = worker.advance()
+    assert forks.num_tokens == 0
+    assert {node for node, _ in forks.rows[0].forks} == {0, 1, 2}
+    step = worker.advance()
+    assert step.num_tokens == 1 + len(forks.rows[0].forks)
+    assert {node for node, _ in step.rows[0].forks} == {3}
+
+
+def test_a_long_prompt_is_taken_in_pieces():
+    worker = draft_worker(num_tokens=4096)
+    runner = worker.runner
+    prompt = tuple(5 + at % 90 for at in range(runner.context_len - 100))
+    row = open_row(prompt=prompt)
+    worker.handle(Open((row,)))
+    worker.handle(Outcomes((OutcomeRow(1, 1, len(prompt), (), (), 2, 4),)))
+    sizes = []
+    while (pushed := worker.advance()) is not None:
+        sizes.append(pushed.num_tokens)
+    assert sum(sizes) == len(prompt) + 4 * 2
+    assert max(sizes) <= 256 + 1
+
+
+def test_what_cannot_be_followed_is_said_once_and_costs_no_page():
+    worker = draft_worker()
+    free = worker.runner.num_free_pages
+    rows = (open_row(1), open_row(2), open_row(3))
+    worker.handle(Open(rows))
+    foreign = worker.runner.num_embeddings
+    long = tuple([5] * (worker.runner.context_len - len(PROMPT)))
+    base = len(PROMPT)
+    worker.handle(
+        Outcomes(
+            (
+                OutcomeRow(1, 1, base + 1, (foreign,), (), 2, 4),
+                OutcomeRow(2, 1, base + len(long), long, (), 2, 4),
+                OutcomeRow(3, 1, base, (), (), 2, 4),
+            )
+        )
+    )
+    rows = [row for row in iter_rows(worker)]
+    assert {row.seq: row.reason for row in rows if row.reason} == {1: "vocabulary", 2: "context"}
+    assert any(row.forks for row in rows if row.seq == 3)
+    worker.handle(Close((1, 2, 3)))
+    assert worker.runner.num_free_pages == free
+
+
+def iter_rows(worker):
+    while (pushed := worker.advance()) is not None:
+        yield from pushed.rows
+
+
+def test_no_pages_costs_branches_not_rounds():
+    worker = draft_worker(num_tokens=64)
+    prompts = [tuple(range(5, 25)), tuple(range(6, 26)), tuple(range(7, 27))]
+    worker.handle(Open(tuple(open_row(at, prompt) for at, prompt in enumerate(prompts))))
+    asked = tuple(OutcomeRow(at, 1, 20, (), (), 6, 12) for at in range(3))
+    worker.handle(Outcomes(asked))
+    rows = list(iter_rows(worker))
+    assert rows
+    worker.handle(Outcomes(tuple(OutcomeRow(at, 2, 21, (9,), (), 0, 1) for at in range(3))))
+    assert len([row for row in iter_rows(worker) if row.forks or row.reason]) >= 1
+    worker.handle(Close((0, 1, 2)))
+    assert worker.runner.num_free_pages == worker.runner.pool.num_pages
+
+
+def test_a_gap_in_the_ids_is_refused():
+    worker = draft_worker()
+    worker.handle(Open((open_row(),)))
+    with pytest.raises(ProtocolViolation, match="Got ids from position 7 for sequence 1"):
+        worker.handle(Outcomes((OutcomeRow(1, 1, 8, (9,), (), 2, 4),)))
+
+
+def test_fans():
+    assert fan_out(4, 0) == [4]
+    assert fan_out(2, 2) == [1, 0, 1]
+    assert fan_out(9, 2) == [3, 3, 3]
+    assert fan_out(0, 3) == [0, 0, 0, 0]
+
+
+def test_a_path_ends_where_nothing_was_fed():
+    tree = TokenTree(5, 9, (6, 7))
+    assert tree.fed_along((6, 7)) == []
+    tree.feed([0, 1])
+    assert [node.token for node in tree.fed_along((6, 7, 8))] == [5, 6]
+    assert [node.position for node in tree.fed_along((6, 7, 8))] == [9, 10]

@@ -1,0 +1,90 @@
+"""A pair drafts the next round before it is asked: what was expected is answered without a pass."""
+
+import architectures
+import pytest
+
+from outrider.actors.messages import (
+    Close,
+    Open,
+    OpenRow,
+    Propose,
+    ProposeRow,
+    Round,
+    ToDraft,
+    Verify,
+    VerifyRow,
+)
+from outrider.actors.runner.loader import from_model
+from outrider.actors.runner.runner import Runner
+from outrider.actors.workers.draft import DraftWorker
+from outrider.actors.workers.pair import PairWorker
+from outrider.actors.workers.target import TargetWorker
+from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.on_device import OnHost
+
+
+class Description:
+    role = "target"
+
+
+@pytest.fixture
+def pair():
+    def runner():
+        return Runner(from_model(architectures.build("llama")), num_tokens=512)
+
+    backend = OnHost(CpuBackend())
+    draft = DraftWorker(runner(), backend, Description(), 1000)
+    worker = PairWorker(TargetWorker(runner(), backend, Description()), draft)
+    rows = tuple(
+        OpenRow(seq, (3, 4, 5 + seq), (), 1.0, 0, 1.0, 0.0, "coupled", seq, 0, 100)
+        for seq in (1, 2)
+    )
+    worker.handle(Open(rows))
+    worker.handle(ToDraft(Open(rows)))
+    return worker
+
+
+def play(pair, is_ahead, num_rounds=6, drop=None):
+    """Rounds as a coordinator plays them; each one's answers."""
+    ids = {1: [3, 4, 6], 2: [3, 4, 7]}
+    committed = {1: (), 2: ()}
+    for number in range(num_rounds):
+        if number == drop:
+            pair.handle(Close((2,)))
+            pair.handle(ToDraft(Close((2,))))
+            del ids[2]
+        asked = tuple(ProposeRow(seq, len(ids[seq]), committed[seq], 3) for seq in ids)
+        verify = tuple(VerifyRow(seq, number + 1, len(ids[seq]), (), ()) for seq in ids)
+        answer = pair.handle(Round(Propose(asked, ()), Verify(verify, ())))
+        if is_ahead:
+            pair.advance()
+        yield answer
+        for proposal, verdict in zip(answer.proposals.rows, answer.verdicts.rows, strict=True):
+            assert not proposal.reason
+            seq = verdict.seq
+            committed[seq] = (*proposal.tokens[: verdict.num_accepted], verdict.token)
+            ids[seq] += committed[seq]
+
+
+def texts(answers):
+    return [(a.proposals.rows, a.verdicts.rows) for a in answers]
+
+
+@pytest.mark.parametrize("drop", [None, 3])
+def test_ahead_and_not_give_the_same_rounds(pair, drop):
+    plain = texts(play(pair, is_ahead=False, drop=drop))
+    opened = OpenRow(1, (3, 4, 6), (), 1.0, 0, 1.0, 0.0, "coupled", 1, 0, 100)
+    other = OpenRow(2, (3, 4, 7), (), 1.0, 0, 1.0, 0.0, "coupled", 2, 0, 100)
+    pair.reset()
+    pair.handle(Open((opened, other)))
+    pair.handle(ToDraft(Open((opened, other))))
+    assert texts(play(pair, is_ahead=True, drop=drop)) == plain
+
+
+def test_what_was_expected_costs_no_pass_when_asked(pair):
+    drafts = []
+    draft = pair._draft.handle
+    pair._draft.handle = lambda message: drafts.append(message) or draft(message)
+    for answer in play(pair, is_ahead=True):
+        assert answer.proposals.num_passes == 3  # told of with the round that used them
+    assert [type(message).__name__ for message in drafts].count("Propose") == 6 + 1

@@ -1,0 +1,110 @@
+"""Law 1 with the draft riding ahead: whatever is forecast, in time or not, the text is the same."""
+
+import asyncio
+
+import pytest
+from batches import PAIRS, alone, check, output, requests, speculating
+from unreliable import UnreliableWiring
+
+from outrider.actors.sampling import VerificationMode
+
+FORECAST = {"pipeline": "forecast"}
+
+
+def hits(engine):
+    events = engine.statistics.snapshot().events
+    return sum(count for (what, _), count in events.items() if what == "forecast_hit")
+
+
+@pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)
+async def test_output_equals_plain_decoding(engine_of, architecture, kind):
+    wiring = UnreliableWiring(trouble=0.0)
+    async with engine_of(architecture, kind, wiring=wiring, **FORECAST) as engine:
+        await check(engine, sizes=(1, 8) if architecture != "demo" else (1, 3, 8), ks=(1, 3, 5))
+        snapshot = engine.statistics.snapshot()
+        if kind in ("good", "own"):
+            assert hits(engine) > 100
+            assert snapshot.num_accepted > 100
+    assert snapshot.num_drafted > 50 or kind == "adversarial"
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("llama", "good")])
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_through_every_trouble(engine_of, architecture, kind, seed):
+    wiring = UnreliableWiring(seed, trouble=0.5)
+    async with engine_of(architecture, kind, wiring=wiring, has_ngram=True, **FORECAST) as engine:
+        await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
+        assert hits(engine) > 100
+    assert wiring.peers["draft"].num_troubles > 100
+
+
+async def test_over_sockets_too(engine_of):
+    async with engine_of("demo", "own", wiring="process", **FORECAST) as engine:
+        await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
+        assert hits(engine) > 100
+
+
+async def test_with_the_controller_and_copies(engine_of):
+    """k and the branches are the server's choice, and change as it learns."""
+    wiring = UnreliableWiring(trouble=0.2)
+    config = {"lookahead": "adaptive", "has_ngram": True, "token_budget": 24, "max_batch": 5}
+    async with engine_of("demo", "own", wiring=wiring, **config, **FORECAST) as engine:
+        for sampling in ({"temperature": 0.0}, {"temperature": 1.0}):
+            batch = requests(8, sampling, 4096, seed=6)
+            expected = await alone(engine, batch)
+            for _ in range(3):
+                asked = [speculating(each) for each in batch]
+                assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
+
+
+@pytest.mark.parametrize("pipeline", ["forecast", "lockstep"])
+async def test_without_a_draft(engine_of, models, pipeline):
+    """Copies alone, and nothing at all."""
+    config = {"has_draft": False, "pipeline": pipeline, "lookahead": "fixed"}
+    for has_ngram in (True, False):
+        async with engine_of("demo", "own", has_ngram=has_ngram, **config) as engine:
+            batch = requests(6, {"temperature": 0.0}, 4096, seed=8)
+            expected = await alone(engine, batch)
+            asked = [speculating(each) for each in batch]
+            assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
+            assert (engine.statistics.snapshot().num_drafted > 0) is has_ngram
+
+
+async def test_mixed_k_and_more_requests_than_places(engine_of):
+    wiring = UnreliableWiring(trouble=0.2)
+    config = {"token_budget": 24, "max_batch": 5}
+    async with engine_of("llama", "good", wiring=wiring, **config, **FORECAST) as engine:
+        batch = requests(8, {"temperature": 1.0}, 4096, seed=5)
+        expected = await alone(engine, batch)
+        asked = [speculating(each, k=index) for index, each in enumerate(batch)]
+        assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
+
+
+async def test_no_page_is_left_behind(engine_of):
+    wiring = UnreliableWiring(trouble=0.2)
+    async with engine_of("demo", "own", wiring=wiring, **FORECAST) as engine:
+        batch = requests(12, {"temperature": 1.0}, 4096, seed=5)
+        streams = [engine.generate(speculating(each, k=4)) for each in batch]
+        for number, stream in enumerate(streams):
+            await anext(stream)
+            if number % 2:
+                await stream.aclose()
+        for number, stream in enumerate(streams):
+            if not number % 2:
+                async for _ in stream:
+                    pass
+        await asyncio.sleep(0.2)
+        for peer in wiring.peers.values():
+            pool = peer._worker.runner.pool
+            assert pool.num_free_pages == pool.num_pages
+
+
+async def test_rejection_finishes_in_the_same_pipeline(engine_of):
+    """Its distribution is tested beside this; here: it runs, hits, and draft rows travel."""
+    wiring = UnreliableWiring(trouble=0.2)
+    async with engine_of("demo", "own", wiring=wiring, **FORECAST) as engine:
+        batch = requests(6, {"temperature": 1.0}, 4096, seed=9)
+        asked = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
+        await asyncio.gather(*(output(engine, each) for each in asked))
+        assert engine.statistics.snapshot().acceptance_rate > 0.1
+        assert hits(engine) > 20

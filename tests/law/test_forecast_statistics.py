@@ -1,0 +1,93 @@
+"""Rejection mode with the draft riding ahead: the joint of four tokens is the target's.
+
+Coupled and greedy verification are tested token for token; here only odds can be given. False
+alarm: 1e-6 for each test, whatever the timing does to the proposals' lengths.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from kernels.statistics import chi_square_odds
+from unreliable import UnreliableWiring
+
+from outrider.actors.forecasting import Forecasting
+from outrider.actors.request import Request
+from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
+
+NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 2400, 4, 3, 1.6
+PROMPT = "The tutorial says that"
+LIMIT = 1e-6
+
+
+@pytest.fixture(scope="module")
+def joint(models):
+    """Every text of LENGTH tokens that the filter leaves, and its probability."""
+    target, _ = models("demo", "own")
+    model = hf.AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    tokenizer = hf.AutoTokenizer.from_pretrained(target)
+    prompt = tokenizer.encode(PROMPT)
+    found = {}
+
+    def walk(text, chance):
+        if len(text) == LENGTH:
+            found[text] = chance
+            return
+        with torch.inference_mode():
+            row = model(torch.tensor([[*prompt, *text]])).logits[0, -1].double() / TEMPERATURE
+        values, ids = row.topk(TOP_K)
+        for token, share in zip(ids.tolist(), values.softmax(0).tolist(), strict=True):
+            walk((*text, token), chance * share)
+
+    walk((), 1.0)
+    return tuple(prompt), found
+
+
+async def odds(engine_of, joint, wiring):
+    prompt, probs = joint
+    counts = dict.fromkeys(probs, 0)
+    sampling = SamplingParams(
+        temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
+    )
+    rule = Speculation(k=3, verification=VerificationMode.REJECTION)
+    config = {"pipeline": "forecast", "has_ngram": True}
+    async with engine_of("demo", "own", wiring=wiring, **config) as engine:
+
+        async def one(seed):
+            request = Request(prompt, sampling, seed=seed, speculation=rule)
+            chunks = [chunk async for chunk in engine.generate(request)]
+            counts[tuple(i for chunk in chunks for i in chunk.token_ids)] += 1
+
+        for batch in (range(at, at + 24) for at in range(0, NUM_REQUESTS, 24)):
+            await asyncio.gather(*(one(seed) for seed in batch))
+        snapshot = engine.statistics.snapshot()
+    assert snapshot.num_accepted > NUM_REQUESTS // 4
+    assert snapshot.num_drafted - snapshot.num_accepted > NUM_REQUESTS // 4
+    return chi_square_odds(np.array(list(counts.values())), np.array(list(probs.values())))
+
+
+async def test_the_joint_is_the_targets(engine_of, joint):
+    assert await odds(engine_of, joint, UnreliableWiring(5, trouble=0.2)) > LIMIT
+
+
+async def test_rows_of_another_branch_are_caught(engine_of, joint, monkeypatch):
+    """A planted bug: tokens travel with the distribution that their neighbours came from."""
+    proposal = Forecasting._proposal
+
+    def mutant(self, sequence, fill):
+        found = proposal(self, sequence, fill)
+        rows = tuple(
+            replace_probs(row, token) for row, token in zip(found.rows, found.tokens, strict=False)
+        )
+        return replace(found, rows=rows)
+
+    monkeypatch.setattr(Forecasting, "_proposal", mutant)
+    assert await odds(engine_of, joint, UnreliableWiring(5, trouble=0.2)) < LIMIT
+
+
+def replace_probs(row, token):
+    """The same ids, their probabilities turned round."""
+    return type(row)(row.ids, row.probs[::-1])

@@ -1,0 +1,209 @@
+"""Law 1 over everything a request can ask of the sampler, two and two together.
+
+On the CPU, numerics exact: ids, text and raw log-probabilities with speculation are those without.
+Rejection mode above temperature 0 promises the distribution only (test_forecast_statistics), so
+here it is asked at temperature 0.
+"""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+from batches import requests, speculating
+from pairwise import pairwise
+from unreliable import UnreliableWiring
+
+from outrider.actors.errors import WorkerFailed
+from outrider.actors.request import Resumed
+from outrider.actors.sampling import (
+    Grammar,
+    GrammarKind,
+    SamplingParams,
+    Speculation,
+    VerificationMode,
+)
+from outrider.actors.workers.editor import Editor
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "size": {"type": "integer"}},
+        "required": ["name"],
+    }
+)
+GRAMMARS = [
+    None,
+    Grammar(GrammarKind.JSON, SCHEMA),
+    Grammar(GrammarKind.REGEX, "[a-z ]{4,40}"),
+    Grammar(GrammarKind.CHOICE, json.dumps(["yes", "no", "of course not"])),
+    Grammar(GrammarKind.LARK, 'start: "def " /[a-z_]+/ "(" /[a-z, ]*/ "):"'),
+]
+PARAMETERS = {
+    "temperature": [0.0, 0.7, 1.0],
+    "top_k": [0, 5],
+    "top_p": [1.0, 0.8],
+    "min_p": [0.0, 0.1],
+    "repetition_penalty": [1.0, 1.3, 0.8],
+    "frequency_penalty": [0.0, 1.5, -0.7],
+    "presence_penalty": [0.0, 2.0],
+    "logit_bias": [(), ((11, 4.0), (200, -100.0), (300, 2.5))],
+    "min_tokens": [0, 6],
+    "ignores_eos": [True, False],
+    "stop_token_ids": [(), tuple(range(100, 700))],
+    "stop": [(), ("the", "e\n")],
+    "num_top_logprobs": [0, 3],
+    "prompt_logprobs": [None, 0, 2],
+    "grammar": GRAMMARS,
+    "k": [None, 1, 4],
+    "prediction": [False, True],
+}
+ENGINES = {
+    "draft ahead": {"pipeline": "forecast", "has_ngram": False},
+    "draft ahead and copies": {"pipeline": "forecast", "has_ngram": True},
+    "lockstep": {"pipeline": "lockstep", "has_ngram": True},
+    "copies": {"pipeline": "lockstep", "has_draft": False, "has_ngram": True},
+}
+
+
+async def told(engine, request):
+    """All that a client is told, but for how it was drafted."""
+    chunks = [chunk async for chunk in engine.generate(request)]
+    return {
+        "ids": [i for chunk in chunks for i in chunk.token_ids],
+        "text": "".join(chunk.text for chunk in chunks),
+        "logprobs": [p for chunk in chunks for p in chunk.logprobs],
+        "top": [row for chunk in chunks for row in chunk.top_logprobs],
+        "prompt": [row for chunk in chunks for row in chunk.prompt_logprobs],
+        "why": chunks[-1].finish_reason,
+    }
+
+
+def batch_of(cases, vocab):
+    """One request a case: plain, and as the case wants it speculated on."""
+    plain, asked = [], []
+    for case, request in zip(cases, requests(len(cases), {}, vocab, seed=3), strict=True):
+        sampling = {name: case[name] for name in case if name not in ("k", "prediction")}
+        is_greedy = case["temperature"] == 0
+        request = replace(request, sampling=SamplingParams(max_tokens=14, **sampling))
+        plain.append(speculating(request, is_enabled=False))
+        mode = VerificationMode.REJECTION if is_greedy else VerificationMode.COUPLED
+        asked.append((replace(request, speculation=Speculation(k=case["k"], verification=mode)),
+                      case["prediction"]))  # fmt: skip
+    return plain, asked
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("llama", "good")])
+@pytest.mark.parametrize("name", ENGINES)
+async def test_everything_together(engine_of, architecture, kind, name):
+    cases = pairwise(PARAMETERS)
+    wiring = UnreliableWiring(trouble=0.1) if "ahead" in name else "inline"
+    config = {"lookahead": "fixed", "token_budget": 48}
+    async with engine_of(architecture, kind, wiring=wiring, **ENGINES[name], **config) as engine:
+        plain, asked = batch_of(cases, 4000)
+        expected = [await told(engine, request) for request in plain]
+        with_predictions = [
+            replace(request, prediction_ids=tuple(one["ids"][:9] + one["ids"][11:]))
+            if is_predicted
+            else request
+            for (request, is_predicted), one in zip(asked, expected, strict=True)
+        ]
+        for size in (1, 8):
+            got = []
+            for at in range(0, len(cases), size):
+                several = with_predictions[at : at + size]
+                got += await asyncio.gather(*(told(engine, request) for request in several))
+            for case, one, other in zip(cases, expected, got, strict=True):
+                assert one == other, case
+        assert engine.statistics.snapshot().num_accepted > len(cases)
+        check_promises(cases, expected, engine.tokenizer)
+
+
+def check_promises(cases, expected, tokenizer):
+    """What each parameter says, said of the text without speculation."""
+    for case, one in zip(cases, expected, strict=True):
+        assert len(one["logprobs"]) == len(one["ids"])
+        assert 200 not in one["ids"] or not case["logit_bias"]
+        for row, logprob, token in zip(one["top"], one["logprobs"], one["ids"], strict=False):
+            assert len(row) == 3
+            assert [p for _, p in row] == pytest.approx(sorted((p for _, p in row), reverse=True))
+            assert logprob <= row[0][1] + 1e-5
+            assert dict(row).get(token, logprob) == logprob
+        assert len(one["top"]) == (len(one["ids"]) if case["num_top_logprobs"] else 0)
+        grammar = case["grammar"]
+        if case["stop"] or grammar is None or one["why"] != "stop" or case["stop_token_ids"]:
+            continue
+        if grammar.kind is GrammarKind.JSON:
+            assert "name" in json.loads(one["text"])
+        if grammar.kind is GrammarKind.CHOICE:
+            assert one["text"] in json.loads(grammar.text)
+
+
+@pytest.mark.parametrize("name", ["draft ahead and copies", "lockstep"])
+async def test_a_stream_is_taken_up_anywhere(engine_of, name):
+    """Cut after any chunk: what was sent and what comes then are the whole; penalties go on."""
+    cases = pairwise({n: v for n, v in PARAMETERS.items() if n not in ("prompt_logprobs", "top_k")})
+    wiring = UnreliableWiring(trouble=0.0) if "ahead" in name else "inline"
+    config = {"lookahead": "fixed"}
+    async with engine_of("demo", "own", wiring=wiring, **ENGINES[name], **config) as engine:
+        _, asked = batch_of(cases, 4000)
+        for request, _ in asked:
+            chunks = [chunk async for chunk in engine.generate(request)]
+            whole = [i for chunk in chunks for i in chunk.token_ids]
+            text = "".join(chunk.text for chunk in chunks)
+            for cut in {1, len(chunks) // 2, len(chunks)}:
+                ids = tuple(i for chunk in chunks[:cut] for i in chunk.token_ids)
+                sent = "".join(chunk.text for chunk in chunks[:cut])
+                lost = min(2, len(sent))  # characters that never arrived
+                resumed = Resumed(ids, len(sent) - lost)
+                rest = await told(engine, replace(request, resumed=resumed))
+                assert (*ids, *rest["ids"]) == tuple(whole)
+                assert sent[: len(sent) - lost] + rest["text"] == text
+                assert rest["why"] == chunks[-1].finish_reason
+
+
+async def test_prompt_logprobs_are_those_of_generating_it(engine_of):
+    """The first prompt generates a text; as a prompt that text gets the same log-probabilities."""
+    async with engine_of("demo", "own", token_budget=16) as engine:
+        prompt = tuple(range(40, 60))
+        wish = SamplingParams(temperature=0.0, max_tokens=24, ignores_eos=True)
+        request = requests(1, {}, 4000)[0]
+        first = await told(engine, replace(request, prompt_ids=prompt, sampling=wish))
+        again = replace(wish, max_tokens=1, prompt_logprobs=1)
+        longer = prompt + tuple(first["ids"])
+        second = await told(engine, replace(request, prompt_ids=longer, sampling=again))
+        assert [row.token_id for row in second["prompt"]] == list(longer[1:])
+        own = [row.logprob for row in second["prompt"]][len(prompt) - 1 :]
+        assert own == pytest.approx(first["logprobs"], abs=1e-5)
+        tops = [row.top[0][0] for row in second["prompt"]][len(prompt) - 1 :]
+        assert tops == first["ids"]
+
+
+async def test_a_good_prediction_is_worth_its_tokens(engine_of):
+    async with engine_of("demo", "own", has_draft=False, has_ngram=True) as engine:
+        sampling = SamplingParams(temperature=0.0, max_tokens=60, ignores_eos=True)
+        request = replace(requests(1, {}, 4000)[0], sampling=sampling)
+        ids = (await told(engine, speculating(request, is_enabled=False)))["ids"]
+        asked = replace(request, prediction_ids=tuple(ids))
+        chunks = [chunk async for chunk in engine.generate(asked)]
+        assert [i for chunk in chunks for i in chunk.token_ids] == ids
+        assert {chunk.drafter for chunk in chunks if chunk.num_accepted} >= {"prediction"}
+        assert len(chunks) < len(ids) / 8
+
+
+@pytest.mark.parametrize("bug", ["penalties", "grammar"])
+async def test_edits_that_forget_the_drafted_tokens_are_caught(engine_of, monkeypatch, bug):
+    rows, mask = Editor.rows, Editor.mask
+    if bug == "penalties":
+        monkeypatch.setattr(
+            Editor, "rows", lambda self, path, skip=0: rows(self, ()) * (len(path) + 1 - skip)
+        )
+    else:
+
+        def forgetful(self, path, out):
+            mask(self, (), out[:1])
+            out[:] = out[0]
+
+        monkeypatch.setattr(Editor, "mask", forgetful)
+    with pytest.raises((AssertionError, WorkerFailed)):
+        await test_everything_together(engine_of, "demo", "own", "lockstep")

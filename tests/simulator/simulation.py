@@ -1,0 +1,120 @@
+"""The real coordinator between modelled workers, for so many seconds of virtual time."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulator.text import Text
+from simulator.workers import ModelledDraft, ModelledTarget
+from toy_bench import NoText
+
+from outrider.actors.control.controller import Controller, Pipeline
+from outrider.actors.coordinator import Coordinator
+from outrider.actors.depth import Depth
+from outrider.actors.drafting import Drafting
+from outrider.actors.forecasting import Forecasting
+from outrider.actors.proposing import Proposing
+from outrider.actors.request import Request
+from outrider.actors.sampling import SamplingParams
+from outrider.actors.scheduler import Limits, Scheduler
+from outrider.actors.sequence import Sequence
+from outrider.actors.statistics import Statistics
+from outrider.actors.supervisor import Supervision, Supervisor
+from outrider.actors.tracing import Trace
+
+PROMPT_LEN = 8
+MAX_TOKENS = 10**6  # nobody finishes
+
+
+@dataclass(frozen=True)
+class World:
+    """Seconds, and how well the draft guesses."""
+
+    acceptance: float = 0.8
+    hit: float = 0.9
+    verify_s: Callable[[int], float] = lambda num_tokens: 0.012
+    step_s: Callable[[int], float] = lambda num_tokens: 0.0015
+    hop_s: float = 0.00005
+    num_rows: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    tokens_per_s: float
+    target_idle: float  # share of the time
+    num_lost: int  # tokens that were not the target's
+
+
+class Simulation:
+    """One engine's worth."""
+
+    def __init__(self, world: World, pipeline: Pipeline, controller: Controller) -> None:
+        self.statistics = Statistics()
+        self._world = world
+        self._text = Text(world.acceptance, world.hit)
+        self._target = ModelledTarget(self._text, world.verify_s, world.hop_s)
+        self._draft = ModelledDraft(self._text, world.step_s, world.hop_s)
+        scheduler = Scheduler(Limits(10**9, 16, 256, 256, 4096))
+        depth, trace = Depth(), Trace()
+        draft = (
+            Forecasting(depth, self.statistics, trace)
+            if pipeline is Pipeline.FORECAST
+            else Drafting(depth, 4096, self.statistics, trace)
+        )
+        self._supervisors = [_supervisor(self._target), _supervisor(self._draft)]
+        self._coordinator = Coordinator(
+            *self._supervisors,
+            Proposing(draft, depth, controller, self.statistics, has_ngram=False),
+            scheduler,
+            self.statistics,
+            asyncio.get_running_loop().time,
+            trace,
+        )
+        self._outputs: list[list[int]] = []
+
+    async def run(self, seconds: float) -> Outcome:
+        for supervisor in self._supervisors:
+            await supervisor.start()
+        self._coordinator.start()
+        rows = range(self._world.num_rows)
+        readers = [asyncio.create_task(self._read()) for _ in rows]
+        await asyncio.sleep(seconds)
+        num_tokens, busy_s = sum(map(len, self._outputs)), self._target.busy_s
+        for reader in readers:
+            reader.cancel()
+        await asyncio.wait(readers)
+        await self._coordinator.stop()
+        for supervisor in self._supervisors:
+            await supervisor.stop()
+        await asyncio.gather(self._target.close(), self._draft.close())
+        return Outcome(num_tokens / seconds, 1 - busy_s / seconds, self._num_lost())
+
+    async def _read(self) -> None:
+        output: list[int] = []
+        self._outputs.append(output)
+        request = Request((0,) * PROMPT_LEN, SamplingParams(max_tokens=MAX_TOKENS), seed=0)
+        sequence = Sequence(len(self._outputs), request, PROMPT_LEN + MAX_TOKENS)
+        stream = self._coordinator.submit(sequence, NoText())
+        async with contextlib.aclosing(stream):
+            async for chunk in stream:
+                output += chunk.token_ids
+
+    def _num_lost(self) -> int:
+        return sum(
+            token != self._text.token(seq, PROMPT_LEN + at)
+            for seq, output in enumerate(self._outputs, start=1)
+            for at, token in enumerate(output)
+        )
+
+
+def _supervisor(peer):
+    async def start():
+        return peer
+
+    async def end():
+        pass
+
+    return Supervisor(peer.role, start, end, Supervision())

@@ -1,0 +1,96 @@
+"""Toy workers that can be lost, and the places where their successors come from."""
+
+import asyncio
+
+from outrider.actors.errors import WorkerLost
+from outrider.actors.messages import Ping
+from outrider.actors.supervisor import Supervision, Supervisor
+from outrider.actors.wire.peer import InlinePeer
+
+
+class ToyPeer(InlinePeer):
+    """An inline worker whose connection can be cut, and that can fall silent."""
+
+    def __init__(self, worker, pid):
+        super().__init__(worker, pid)
+        self._has_ended = asyncio.Event()
+        self._loss = None
+        self.is_silent = False  # takes messages in, and answers none
+        self.num_calls = 0
+        self.last_call = None  # (number, whether it is still carried out): it dies of that one
+
+    @property
+    def is_lost(self):
+        return self._loss is not None
+
+    def lose(self, reason="EOF"):
+        self._loss = WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {reason}")
+        self._has_ended.set()
+
+    async def call(self, message):
+        if self._loss is not None:
+            raise self._loss
+        self.num_calls += not isinstance(message, Ping)
+        is_last = self.last_call is not None and self.num_calls >= self.last_call[0]
+        if is_last and not self.last_call[1]:
+            self.lose()
+            raise self._loss
+        answer = await super().call(message)
+        if is_last:
+            self.lose()
+        elif self.is_silent:
+            await self._has_ended.wait()
+        if self._loss is not None:
+            raise self._loss
+        return answer
+
+    def tell(self, message):
+        if self._loss is None:
+            super().tell(message)
+
+    async def ended(self):
+        await self._has_ended.wait()
+        return self._loss
+
+    async def close(self):
+        if self._loss is None:
+            self.lose("closed")
+        await super().close()
+
+
+class Place:
+    """Where one worker runs, and another after it."""
+
+    def __init__(self, role, make):
+        self.role = role
+        self.peers = []  # every one that was started
+        self.failures = []  # what the next starts raise, each once
+        self.last_calls = []  # of the next workers, each
+        self.start_s = 0.0
+        self.num_ended = 0
+        self.times = []  # of starts, tried ones included
+        self._make = make
+
+    @property
+    def peer(self):
+        return self.peers[-1]
+
+    @property
+    def worker(self):
+        return self.peer._worker
+
+    async def start(self):
+        self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.start_s)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.peers.append(ToyPeer(self._make(), 100 + len(self.peers)))
+        if self.last_calls:
+            self.peer.last_call = self.last_calls.pop(0)
+        return self.peer
+
+    async def end(self):
+        self.num_ended += 1
+
+    def supervisor(self, **rules):
+        return Supervisor(self.role, self.start, self.end, Supervision(**rules))
