@@ -1,14 +1,16 @@
-"""Fields that exist in OpenAI's schema and that we do not honour yet.
+"""Fields that exist in OpenAI's schema and that we do not honour, or that have nothing to honour.
 
-Their neutral value, the one that asks for nothing, is accepted because official clients send it;
-anything else is refused by name, never ignored.
+The neutral value of the first, the one that asks for nothing, is accepted because official clients
+send it; anything else is refused by name, never ignored.
 """
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
+
+WITHOUT_EFFECT: Final = "accepted without effect"  # marks a field; `/capabilities` lists them
 
 
 def only(*neutral: Any) -> AfterValidator:

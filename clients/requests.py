@@ -1,108 +1,75 @@
-"""What a client may send: OpenAI's fields that we honour, ours beside them, and nothing else.
-
-Types only. Ranges belong to `outrider.actors.sampling`, limits of the model to the engine.
+"""What a client may send to OpenAI's endpoints: its fields that we honour, ours beside them, and
+nothing else.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
-from outrider.clients.neutral import only
+from outrider.clients.constraints import ResponseFormat
+from outrider.clients.generation import MAX_TOP_LOGPROBS, Generation
+from outrider.clients.messages import ChatMessage, ToolChoice, Tools
+from outrider.clients.neutral import WITHOUT_EFFECT, only
+from outrider.clients.wire_model import Many, Strict, combination, told
 
-Prompt = str | list[int] | list[str] | list[list[int]]
-
-
-class _Strict(BaseModel):
-    """Wrong types and unknown fields are errors; a request does not change after it is read."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+Prompt = str | Many[int] | Many[str] | Many[Many[int]]
 
 
-class SpeculationOptions(_Strict):
-    """How one request wants to be speculated on. Changes its speed, never its text."""
-
-    enabled: bool = Field(default=True, description="true or false")
-    k: int | None = Field(default=None, description="a whole number: drafted tokens a round")
-    verification: Literal["coupled", "rejection"] | None = Field(
-        default=None, description='"coupled" or "rejection"; by default the server\'s'
-    )
-
-
-class StreamOptions(_Strict):
-    """OpenAI's options of a stream."""
+class StreamOptions(Strict):
+    """OpenAI's options of a stream, and vLLM's running counts."""
 
     include_usage: bool | None = Field(default=None, description="true or false")
+    continuous_usage_stats: bool | None = Field(
+        default=None, description="true or false: usage so far in every event"
+    )
     include_obfuscation: Annotated[bool | None, only(False)] = Field(
         default=None, description="false (not supported)"
     )
 
 
-class TextPart(_Strict):
-    """One piece of a message's content."""
-
-    type: Literal["text"] = Field(description='"text"')
-    text: str = Field(description="a string")
-
-
-class ChatMessage(_Strict):
-    """One turn of a conversation."""
-
-    role: Literal["system", "user", "assistant"] = Field(
-        description='"system", "user" or "assistant"'
-    )
-    content: str | list[TextPart] = Field(description="a string or a list of text parts")
-
-    @property
-    def text(self) -> str:
-        """The content as one string."""
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content)
-
-
-class _Generation(_Strict):
+class OpenAIRequest(Generation):
     """What completions and chat have in common."""
 
-    model: str = Field(description="the name of a served model")
-    temperature: float | None = Field(default=None, description="a number: 0 (greedy) to 100")
-    top_p: float | None = Field(default=None, description="a number, 0 < top_p ≤ 1")
-    top_k: int | None = Field(default=None, description="a whole number; 0 is off")
-    min_p: float | None = Field(default=None, description="a number, 0 ≤ min_p ≤ 1")
-    seed: int | None = Field(default=None, description="a 64-bit signed integer")
-    stop: str | list[str] | None = Field(default=None, description="a string or a list of strings")
-    max_tokens: int | None = Field(default=None, description="a whole number, at least 1")
-    ignore_eos: bool | None = Field(default=None, description="true: EOS does not end the text")
-    stream: bool | None = Field(default=None, description="true or false")
     stream_options: StreamOptions | None = Field(
         default=None, description="an object, when streaming"
     )
-    speculation: SpeculationOptions | None = Field(
-        default=None, description="an object of enabled, k and verification"
+    response_format: ResponseFormat | None = Field(
+        default=None, description='an object of type "text", "json_object" or "json_schema"'
+    )
+    return_token_ids: bool | None = Field(
+        default=None, description="true: the ids of prompt and text beside it"
     )
 
-    # Accepted without effect.
-    user: str | None = Field(default=None, description="a string")
-    metadata: dict[str, str] | None = Field(default=None, description="an object of strings")
-    store: Annotated[bool | None, only(False)] = Field(default=None, description="false")
-    service_tier: Annotated[str | None, only("auto")] = Field(default=None, description='"auto"')
-    safety_identifier: str | None = Field(default=None, description="a string")
-
-    # Accepted in their neutral value only.
-    n: Annotated[int | None, only(1)] = Field(default=None, description="1")
-    frequency_penalty: Annotated[float | None, only(0)] = Field(default=None, description="0")
-    presence_penalty: Annotated[float | None, only(0)] = Field(default=None, description="0")
-    repetition_penalty: Annotated[float | None, only(1)] = Field(default=None, description="1")
-    logit_bias: Annotated[dict[str, float] | None, only({})] = Field(default=None, description="{}")
+    user: Annotated[str | None, WITHOUT_EFFECT] = Field(default=None, description="a string")
+    metadata: Annotated[dict[str, str] | None, WITHOUT_EFFECT] = Field(
+        default=None, description="an object of strings"
+    )
+    store: Annotated[bool | None, only(False), WITHOUT_EFFECT] = Field(
+        default=None, description="false"
+    )
+    service_tier: Annotated[str | None, only("auto"), WITHOUT_EFFECT] = Field(
+        default=None, description='"auto"'
+    )
+    safety_identifier: Annotated[str | None, WITHOUT_EFFECT] = Field(
+        default=None, description="a string"
+    )
 
     @model_validator(mode="after")
-    def _stream_options_need_a_stream(self) -> "_Generation":
+    def _stream_agrees(self) -> "OpenAIRequest":
         if self.stream_options is not None and not self.stream:
-            raise PydanticCustomError(
-                "unsupported_combination",
-                "Got stream_options without stream, expected stream: true beside it",
-                {"param": "stream_options"},
-            )
+            message = "Got stream_options without stream, expected stream: true beside it"
+            raise combination("stream_options", message)
+        if self.prompt_logprobs is not None and self.stream:
+            message = "Got prompt_logprobs with stream, expected it with stream: false"
+            raise combination("prompt_logprobs", message)
+        return self
+
+    @model_validator(mode="after")
+    def _form_is_one(self) -> "OpenAIRequest":
+        has_form = self.response_format is not None and self.response_format.type != "text"
+        if has_form and self.structured_outputs is not None:
+            message = "Got structured_outputs beside response_format, expected one of them"
+            raise combination("structured_outputs", message)
         return self
 
     @property
@@ -111,57 +78,98 @@ class _Generation(_Strict):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     @property
-    def stops(self) -> tuple[str, ...]:
-        """The stop strings, however they were written."""
-        if self.stop is None:
-            return ()
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+    def counts_usage(self) -> bool:
+        """Whether every event of a stream tells the usage so far."""
+        options = self.stream_options
+        return self.includes_usage and options is not None and bool(options.continuous_usage_stats)
 
 
-class CompletionRequest(_Generation):
+class CompletionRequest(OpenAIRequest):
     """POST /v1/completions."""
 
+    max_tokens: int | None = told("a whole number, at least 1 (0 with echo)", minimum=0)
     prompt: Prompt = Field(
-        description="a string, a list of strings, a list of token ids or a list of such lists"
+        description="a string, a list of strings, a list of token ids or a list of such lists",
+        json_schema_extra={"minLength": 1, "minItems": 1},
     )
-    logprobs: Annotated[int | None, only(0)] = Field(
-        default=None, description="0: the log-probability of each generated token"
+    logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TOP_LOGPROBS,
+        description=f"0 to {MAX_TOP_LOGPROBS}: alternatives told with each token",
     )
-    echo: Annotated[bool | None, only(False)] = Field(default=None, description="false")
+    echo: bool | None = Field(default=None, description="true: the prompt before the text")
     best_of: Annotated[int | None, only(1)] = Field(default=None, description="1")
     suffix: Annotated[str | None, only("")] = Field(default=None, description='null or ""')
 
+    @property
+    def num_top_logprobs(self) -> int:
+        """Alternatives told with each generated token."""
+        return self.logprobs or 0
 
-class ChatRequest(_Generation):
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Alternatives told with each of the prompt's tokens, if it is told."""
+        echoed = self.logprobs if self.echo else None
+        asked = [count for count in (echoed, self.prompt_logprobs) if count is not None]
+        return max(asked, default=None)
+
+
+class ChatRequest(OpenAIRequest):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(description="a list of messages")
+    messages: Many[ChatMessage] = Field(
+        description="a list of messages", json_schema_extra={"minItems": 1}
+    )
     max_completion_tokens: int | None = Field(
         default=None, description="a whole number, at least 1"
     )
     logprobs: bool | None = Field(default=None, description="true or false")
-    top_logprobs: Annotated[int | None, only(0)] = Field(default=None, description="0")
-    response_format: Annotated[dict[str, Any] | None, only({"type": "text"})] = Field(
-        default=None, description='{"type": "text"}'
+    top_logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TOP_LOGPROBS,
+        description=f"0 to {MAX_TOP_LOGPROBS}: alternatives told with each token",
     )
     modalities: Annotated[list[str] | None, only(["text"])] = Field(
         default=None, description='["text"]'
     )
-    tools: Annotated[list[Any] | None, only([])] = Field(default=None, description="[]")
-    tool_choice: Annotated[str | None, only("none")] = Field(default=None, description='"none"')
+    tools: Tools | None = Field(default=None, description="a list of at most 128 tools")
+    tool_choice: ToolChoice | None = Field(
+        default=None, description='"none", "auto", "required" or an object that names a tool'
+    )
+    parallel_tool_calls: Annotated[bool | None, only(True)] = Field(
+        default=None, description="true"
+    )
 
     @model_validator(mode="after")
     def _limits_agree(self) -> "ChatRequest":
         old, new = self.max_tokens, self.max_completion_tokens
         if old is not None and new is not None and old != new:
-            raise PydanticCustomError(
-                "unsupported_combination",
-                "Got max_tokens={old} and max_completion_tokens={new}, expected one of them",
-                {"param": "max_completion_tokens", "old": old, "new": new},
+            raise combination(
+                "max_completion_tokens",
+                f"Got max_tokens={old} and max_completion_tokens={new}, expected one of them",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _alternatives_are_told(self) -> "ChatRequest":
+        if self.top_logprobs and not self.logprobs:
+            message = f"Got top_logprobs={self.top_logprobs}, expected logprobs: true beside it"
+            raise combination("top_logprobs", message)
         return self
 
     @property
     def token_limit(self) -> int | None:
         """The limit by either of its names."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def num_top_logprobs(self) -> int:
+        """Alternatives told with each generated token."""
+        return self.top_logprobs or 0
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Alternatives told with each of the prompt's tokens, if it is told."""
+        return self.prompt_logprobs

@@ -2,24 +2,32 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from outrider.clients.messages import ToolCall
+from outrider.clients.wire_model import Reply, optional
 
 Finish = Literal["stop", "length"]
+ChatFinish = Literal["stop", "length", "tool_calls"]
 
 
-class _Reply(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class CompletionTokensDetails(Reply):
+    """What became of the client's own `prediction`; other drafts are in `metrics`."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
 
 
-class Usage(_Reply):
-    """Tokens counted over all choices."""
+class Usage(Reply):
+    """Tokens counted over all choices; each prompt once."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    completion_tokens_details: CompletionTokensDetails
 
 
-class SpeculativeDecoding(_Reply):
+class SpeculativeDecoding(Reply):
     """How drafting went for one request: the block load tools read, and two fields of ours."""
 
     num_spec_steps: int  # verification steps that had drafted tokens
@@ -32,66 +40,86 @@ class SpeculativeDecoding(_Reply):
     num_spec_tokens: int  # the most tokens a step may draft
     num_rounds: int  # target passes that committed tokens, drafted or not
     tokens_per_round: float
+    k_reasons: dict[str, int]  # rounds by why they drafted as far as they did
 
 
-class Metrics(_Reply):
+class Metrics(Reply):
     """Figures of one response."""
 
     speculative_decoding: SpeculativeDecoding
 
 
-class CompletionLogprobs(_Reply):
-    """Log-probabilities as completions report them; one entry a token."""
+class CompletionLogprobs(Reply):
+    """Log-probabilities as completions report them; one entry a token.
+
+    With echo, the prompt's come first, and its first token has none.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None = None
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None = None
     text_offset: list[int]
 
 
-class TokenLogprob(_Reply):
+class PromptLogprob(Reply):
+    """One candidate at a position of the prompt, as vLLM reports it."""
+
+    logprob: float
+    rank: int | None  # 1 is the likeliest; null beyond the alternatives asked for
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[int, PromptLogprob] | None]  # by token id; the first token has none
+
+
+class TokenLogprob(Reply):
     """One token's log-probability as chat reports it."""
 
     token: str
     logprob: float
     bytes: list[int] | None
-    top_logprobs: list["TokenLogprob"] = []
+    top_logprobs: list["TokenLogprob"] = Field(default_factory=list)
 
 
-class ChatLogprobs(_Reply):
+class ChatLogprobs(Reply):
     """Log-probabilities as chat reports them."""
 
     content: list[TokenLogprob]
     refusal: None = None
 
 
-class CompletionChoice(_Reply):
-    """One prompt's text."""
+class CompletionChoice(Reply):
+    """One choice of one prompt; `index` is prompt index * n + choice."""
 
     index: int
     text: str
     finish_reason: Finish
     logprobs: CompletionLogprobs | None = None
+    prompt_logprobs: PromptLogprobs | None = optional()
+    prompt_token_ids: list[int] | None = optional()
+    token_ids: list[int] | None = optional()
 
 
-class ChatReply(_Reply):
+class ChatReply(Reply):
     """The assistant's turn."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ToolCall] | None = optional()
 
 
-class ChatChoice(_Reply):
+class ChatChoice(Reply):
     """One answer."""
 
     index: int
     message: ChatReply
-    finish_reason: Finish
+    finish_reason: ChatFinish
     logprobs: ChatLogprobs | None = None
+    token_ids: list[int] | None = optional()
 
 
-class _Envelope(_Reply):
+class _Envelope(Reply):
     id: str
     created: int  # seconds since 1970
     model: str
@@ -113,9 +141,11 @@ class ChatCompletion(_Envelope):
 
     object: Literal["chat.completion"] = "chat.completion"
     choices: list[ChatChoice]
+    prompt_logprobs: PromptLogprobs | None = optional()
+    prompt_token_ids: list[int] | None = optional()
 
 
-class ModelCard(_Reply):
+class ModelCard(Reply):
     """One served model."""
 
     id: str
@@ -125,14 +155,14 @@ class ModelCard(_Reply):
     max_model_len: int  # prompt and output together, in tokens
 
 
-class ModelList(_Reply):
+class ModelList(Reply):
     """The answer of /v1/models."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
 
 
-class ErrorDetail(_Reply):
+class ErrorDetail(Reply):
     """OpenAI's description of an error."""
 
     message: str
@@ -141,7 +171,7 @@ class ErrorDetail(_Reply):
     code: str | None
 
 
-class ErrorReply(_Reply):
+class ErrorReply(Reply):
     """OpenAI's error envelope."""
 
     error: ErrorDetail

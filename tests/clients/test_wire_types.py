@@ -48,6 +48,6 @@ def test_a_request_does_not_change_after_it_is_read() -> None:
 
 def test_neutral_values_only() -> None:
     for value in (None, 1):
-        CompletionRequest.model_validate({"model": "m", "prompt": "p", "n": value})
+        CompletionRequest.model_validate({"model": "m", "prompt": "p", "best_of": value})
     with pytest.raises(ValidationError, match="anything else is not supported"):
-        CompletionRequest.model_validate({"model": "m", "prompt": "p", "n": 2})
+        CompletionRequest.model_validate({"model": "m", "prompt": "p", "best_of": 2})

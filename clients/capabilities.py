@@ -1,0 +1,58 @@
+"""The answer of /capabilities: what this server does, in a form that programs can read."""
+
+from outrider.clients.wire_model import Reply
+
+
+class ServedModel(Reply):
+    """What is served."""
+
+    name: str
+    max_model_len: int  # prompt and output together, in tokens
+    vocab_size: int
+    fingerprint: str  # equal fingerprints give equal texts, bit for bit
+    numerics: str  # "exact" | "fast", in effect
+    numerics_reason: str  # why not exact, or empty
+    draft: str | None
+
+
+class Speculation(Reply):
+    """How it is sped up, and what a request may choose of it."""
+
+    drafters: list[str]  # "draft", "ngram", "prediction"
+    verification_modes: list[str]
+    default_verification: str
+    max_k: int
+
+
+class Limits(Reply):
+    """What one request may ask, at most."""
+
+    body_bytes: int
+    prompts: int
+    choices: int  # prompts times n
+    stop: int
+    stop_token_ids: int
+    logit_bias: int
+    top_logprobs: int
+    grammar_bytes: int
+    grammar_compile_s: float
+
+
+class Parameter(Reply):
+    """One field of a body."""
+
+    accepted: str
+    has_effect: bool  # False: accepted because clients send it
+
+
+class Capabilities(Reply):
+    """Everything."""
+
+    version: str
+    model: ServedModel
+    speculation: Speculation
+    limits: Limits
+    structured_outputs: list[str]
+    tool_parser: str | None  # the format of tool calls; null: tools are refused
+    media_types: list[str]  # of /v1/generate
+    endpoints: dict[str, dict[str, Parameter]]  # by method and path ("GET /health"), by name

@@ -1,0 +1,169 @@
+"""POST /v1/generate: many prompts a call, ids and origins of every token, resumable.
+
+The same objects travel as JSON or as msgpack.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from outrider.clients.generation import MAX_TOP_LOGPROBS, Generation
+from outrider.clients.messages import ChatMessage, Tools
+from outrider.clients.responses import ErrorDetail, Metrics, Usage
+from outrider.clients.wire_model import Many, Reply, Strict, combination, given, optional, told
+
+Drafter = Literal["draft", "ngram", "prediction", "none"]
+Ended = Literal["stop", "length"]
+Alternatives = list[tuple[int, float]]  # (id, log-probability), likeliest first
+
+
+class Resume(Strict):
+    """Where a broken answer is taken up."""
+
+    generated_ids: Many[int] = Field(description="a list of the token ids that arrived")
+    text_len: int = Field(ge=0, description="0 or more: characters of text that arrived")
+    seed: int = Field(description="the seed that the answer began with")
+    fingerprint: str = Field(description="the fingerprint that the answer began with")
+
+
+class GenerateRequest(Generation):
+    """Exactly one of `prompts` and `messages`, and how to go on from there."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [given("prompts"), given("messages")]})
+
+    prompts: Many[str] | Many[Many[int]] | None = told(
+        "a list of strings or of lists of token ids", minItems=1
+    )
+    messages: Many[ChatMessage] | None = told("a list of messages", minItems=1)
+    tools: Tools | None = Field(default=None, description="a list of at most 128 tools")
+    logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TOP_LOGPROBS,
+        description=f"0 to {MAX_TOP_LOGPROBS}: alternatives told with each token",
+    )
+    return_token_texts: bool | None = Field(
+        default=None, description="true: what each token added to the text is told too"
+    )
+    resume: Resume | None = Field(
+        default=None, description="an object of generated_ids, text_len, seed and fingerprint"
+    )
+    allow_inexact: bool | None = Field(
+        default=None, description="true: resume although the fingerprint is another"
+    )
+
+    @model_validator(mode="after")
+    def _prompt_is_one(self) -> "GenerateRequest":
+        if (self.prompts is None) == (self.messages is None):
+            got = "neither" if self.prompts is None else "both"
+            raise combination("prompts", f"Got {got} of prompts and messages, expected one")
+        if self.tools and self.messages is None:
+            raise combination("tools", "Got tools beside prompts, expected them with messages")
+        return self
+
+    @model_validator(mode="after")
+    def _one_is_resumed(self) -> "GenerateRequest":
+        if self.resume is None:
+            return self
+        count = self.num_choices * (1 if self.prompts is None else len(self.prompts))
+        if count != 1:
+            raise combination("resume", f"Got resume with {count} choices, expected one of them")
+        if self.seed not in (None, self.resume.seed):
+            got = f"Got seed={self.seed} and resume.seed={self.resume.seed}"
+            raise combination("seed", f"{got}, expected the same, or none beside resume")
+        return self
+
+    @property
+    def num_top_logprobs(self) -> int:
+        """Alternatives told with each generated token."""
+        return self.logprobs or 0
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Alternatives told with each of the prompt's tokens, if it is told."""
+        return self.prompt_logprobs
+
+
+class PromptToken(Reply):
+    """One token of the prompt, from the second on."""
+
+    token_id: int
+    logprob: float
+    top: Alternatives
+
+
+class GeneratedChoice(Reply):
+    """One choice of one prompt. When resumed: what came after the resume point."""
+
+    index: int  # prompt_index * n + choice
+    prompt_index: int
+    choice: int
+    text: str
+    token_ids: list[int]
+    token_texts: list[str] | None = optional()
+    finish_reason: Ended
+    logprobs: list[float] | None = None
+    top_logprobs: list[Alternatives] | None = None
+    prompt_logprobs: list[PromptToken] | None = None
+
+
+class Generated(Reply):
+    """The answer, whole."""
+
+    id: str
+    created: int  # seconds since 1970
+    model: str
+    fingerprint: str
+    seed: int
+    choices: list[GeneratedChoice]
+    usage: Usage
+    metrics: Metrics
+
+
+class StartEvent(Reply):
+    """The first object of a stream: all that a resume needs beside the ids."""
+
+    type: Literal["start"] = "start"
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    seed: int
+    num_choices: int
+    num_prompt_tokens: list[int]  # of each prompt
+
+
+class ChunkEvent(Reply):
+    """One commit of one choice."""
+
+    type: Literal["chunk"] = "chunk"
+    index: int
+    text: str
+    token_ids: list[int]
+    drafter: Drafter
+    num_drafted: int
+    num_accepted: int
+    k_reason: str
+    token_texts: list[str] | None = optional()  # together they are `text`
+    logprobs: list[float] | None = optional()
+    top_logprobs: list[Alternatives] | None = optional()
+    prompt_logprobs: list[PromptToken] | None = optional()
+    finish_reason: Ended | None
+
+
+class EndEvent(Reply):
+    """The last object of a stream."""
+
+    type: Literal["end"] = "end"
+    usage: Usage
+    metrics: Metrics
+
+
+class ErrorEvent(Reply):
+    """A failure after the stream has begun, and its last object."""
+
+    type: Literal["error"] = "error"
+    error: ErrorDetail
+
+
+Event = Annotated[StartEvent | ChunkEvent | EndEvent | ErrorEvent, Field(discriminator="type")]

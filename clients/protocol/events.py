@@ -1,0 +1,93 @@
+"""The objects of a streamed answer as values. Source: POST /v1/generate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.clients.results import Chunk, Origin, TokenLogprob, Usage
+
+GUESSED = {"ngram": Origin.NGRAM, "prediction": Origin.PREDICTION}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Who answers, and what repeats the answer."""
+
+    id: str
+    created: int  # seconds since 1970
+    model: str
+    fingerprint: str
+    seed: int
+    num_choices: int
+    num_prompt_tokens: int
+
+
+def start_of(event: Mapping[str, Any]) -> Start:
+    """The value of a "start" event. Raises KeyError, TypeError or ValueError."""
+    return Start(
+        id=event["id"],
+        created=event["created"],
+        model=event["model"],
+        fingerprint=event["fingerprint"],
+        seed=event["seed"],
+        num_choices=event["num_choices"],
+        num_prompt_tokens=sum(event["num_prompt_tokens"]),
+    )
+
+
+def chunk_of(event: Mapping[str, Any]) -> Chunk:
+    """The value of a "chunk" event. Raises KeyError, TypeError or ValueError."""
+    token_ids = tuple(event["token_ids"])
+    num_drafted, num_accepted = event["num_drafted"], event["num_accepted"]
+    return Chunk(
+        index=event["index"],
+        text=event["text"],
+        token_ids=token_ids,
+        origins=origins_of(len(token_ids), event["drafter"], num_drafted, num_accepted),
+        num_drafted=num_drafted,
+        num_accepted=num_accepted,
+        k_reason=event["k_reason"],
+        finish_reason=event["finish_reason"],
+        logprobs=tuple(event.get("logprobs") or ()),
+        top_logprobs=tuple(_pairs(pairs) for pairs in event.get("top_logprobs") or ()),
+        token_texts=tuple(event.get("token_texts") or ()),
+        prompt_logprobs=tuple(
+            TokenLogprob(each["token_id"], each["logprob"], _pairs(each["top"]))
+            for each in event.get("prompt_logprobs") or ()
+        ),
+    )
+
+
+def origins_of(
+    num_tokens: int, drafter: str, num_drafted: int, num_accepted: int
+) -> tuple[Origin, ...]:
+    """Where the tokens of one commit came from; a stop rule may have cut it short.
+
+    Of three drafted tokens two were accepted, so the third token is the target's own:
+
+    >>> [str(origin) for origin in origins_of(3, "draft", 3, 2)]
+    ['accepted', 'accepted', 'recovered']
+    """
+    num_guessed = min(num_tokens, num_accepted)
+    if num_drafted == 0:
+        own = Origin.PLAIN
+    else:
+        own = Origin.RECOVERED if num_accepted < num_drafted else Origin.BONUS
+    guessed = GUESSED.get(drafter, Origin.ACCEPTED)  # a drafter that is newer than this client
+    return (guessed,) * num_guessed + (own,) * (num_tokens - num_guessed)
+
+
+def usage_of(event: Mapping[str, Any]) -> Usage:
+    """The usage in an "end" event. Raises KeyError, TypeError or ValueError."""
+    usage = event["usage"]
+    details = usage.get("completion_tokens_details") or {}
+    return Usage(
+        usage["prompt_tokens"],
+        usage["completion_tokens"],
+        details.get("accepted_prediction_tokens") or 0,
+        details.get("rejected_prediction_tokens") or 0,
+    )
+
+
+def _pairs(pairs: Any) -> tuple[tuple[int, float], ...]:
+    return tuple((token_id, logprob) for token_id, logprob in pairs)

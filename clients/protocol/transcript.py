@@ -1,0 +1,184 @@
+"""What has come of one answer, over all attempts at it: each token once, however often it was sent.
+
+Knows nothing of bytes, requests or waiting. An answer of one choice is taken up where it broke; one
+of several is asked for again with its seed, and what had come before is dropped from it.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from outrider.clients.errors import AnswerChanged, FingerprintChanged, UnexpectedReply
+from outrider.clients.protocol.events import Start
+from outrider.clients.results import (
+    Choice,
+    Chunk,
+    Generation,
+    Origin,
+    Speculation,
+    TokenLogprob,
+    Usage,
+)
+
+
+@dataclass(slots=True)
+class _Written:
+    """One choice as far as it has come, and how far the current attempt has told of it."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: str | None = None
+    num_told: int = 0  # tokens
+    text_len_told: int = 0  # characters
+
+    def unheard(self, chunk: Chunk) -> Chunk:
+        """The chunk without what an earlier attempt told. Raises AnswerChanged."""
+        skipped = chunk.token_ids[: max(0, len(self.token_ids) - self.num_told)]
+        known = self.token_ids[self.num_told : self.num_told + len(skipped)]
+        if list(skipped) != known:
+            raise AnswerChanged(
+                f"Got the tokens {list(skipped)} from position {self.num_told}, expected {known}, "
+                'as before the stream broke (verification "rejection" repeats no text)'
+            )
+        start, text_start = len(skipped), max(0, len(self.text) - self.text_len_told)
+        self.num_told += len(chunk.token_ids)
+        self.text_len_told += len(chunk.text)
+        return replace(
+            chunk,
+            text=chunk.text[text_start:],
+            token_ids=chunk.token_ids[start:],
+            origins=chunk.origins[start:],
+            logprobs=chunk.logprobs[start:],
+            top_logprobs=chunk.top_logprobs[start:],
+            token_texts=chunk.token_texts[start:],
+            prompt_logprobs=() if self.prompt_logprobs else chunk.prompt_logprobs,
+        )
+
+    def append(self, chunk: Chunk) -> None:
+        """Write down what is new."""
+        self.text += chunk.text
+        self.token_ids += chunk.token_ids
+        self.origins += chunk.origins
+        self.logprobs += chunk.logprobs
+        self.top_logprobs += chunk.top_logprobs
+        self.prompt_logprobs = self.prompt_logprobs or chunk.prompt_logprobs
+        self.finish_reason = chunk.finish_reason
+
+    @property
+    def choice(self) -> Choice:
+        """The value of what was written."""
+        return Choice(
+            self.text,
+            tuple(self.token_ids),
+            tuple(self.origins),
+            self.finish_reason,
+            tuple(self.logprobs),
+            tuple(self.top_logprobs),
+            self.prompt_logprobs,
+        )
+
+
+class Transcript:
+    """The answer so far."""
+
+    def __init__(self, allows_inexact: bool) -> None:
+        self._allows_inexact = allows_inexact
+        self._start: Start | None = None
+        self._choices: list[_Written] = []
+        self._usage: Usage | None = None
+        self.speculation = Speculation(0, 0, 0, 0)  # so far
+
+    def begin(self, start: Start) -> None:
+        """An attempt is answered. Raises FingerprintChanged."""
+        if self._start is None:
+            self._start = start
+            self._choices = [_Written() for _ in range(start.num_choices)]
+        elif start.fingerprint != self._start.fingerprint and not self._allows_inexact:
+            raise FingerprintChanged(
+                f"Got fingerprint {start.fingerprint!r}, expected {self._start.fingerprint!r}, "
+                "with which the answer began; allow_inexact=True goes on regardless"
+            )
+        is_resumed = len(self._choices) == 1
+        for written in self._choices:
+            written.num_told = len(written.token_ids) if is_resumed else 0
+            written.text_len_told = len(written.text) if is_resumed else 0
+
+    def add(self, chunk: Chunk) -> Chunk | None:
+        """Write a commit down; what is new of it, if anything. Raises AnswerChanged."""
+        if not 0 <= chunk.index < len(self._choices):
+            raise UnexpectedReply(f"Got a chunk of choice {chunk.index} of {len(self._choices)}")
+        written = self._choices[chunk.index]
+        fresh = written.unheard(chunk)
+        if written.finish_reason is not None or not _says_something(fresh):
+            return None
+        written.append(fresh)
+        tally = self.speculation
+        self.speculation = Speculation(
+            tally.num_tokens + len(fresh.token_ids),
+            tally.num_rounds + bool(fresh.token_ids),
+            tally.num_drafted + fresh.num_drafted,
+            tally.num_accepted + fresh.num_accepted,
+        )
+        return fresh
+
+    def end(self, usage: Usage) -> None:
+        """The server has counted. Raises ValueError if it had not begun."""
+        if self._start is None:
+            raise ValueError("the end comes before the start")
+        self._usage = usage
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every choice has ended."""
+        return bool(self._choices) and all(w.finish_reason is not None for w in self._choices)
+
+    @property
+    def text(self) -> str:
+        """The first choice's text so far."""
+        return self._choices[0].text if self._choices else ""
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The choices so far; none before the server began."""
+        return tuple(written.choice for written in self._choices)
+
+    @property
+    def has_prompt_logprobs(self) -> bool:
+        """Whether those asked for have come."""
+        return any(written.prompt_logprobs for written in self._choices)
+
+    def resume(self) -> dict[str, Any] | None:
+        """Where a single choice is to be taken up; None if there is nothing to build on."""
+        if self._start is None or len(self._choices) != 1 or not self._choices[0].token_ids:
+            return None
+        return {
+            "generated_ids": list(self._choices[0].token_ids),
+            "text_len": len(self._choices[0].text),
+            "seed": self._start.seed,
+            "fingerprint": self._start.fingerprint,
+        }
+
+    def generation(self, num_attempts: int) -> Generation:
+        """The whole answer."""
+        start = self._start
+        assert start is not None, "a whole answer has begun"
+        # Cut between the last token and the count, an answer is whole all the same.
+        usage = self._usage or Usage(start.num_prompt_tokens, self.speculation.num_tokens)
+        return Generation(
+            start.id,
+            start.model,
+            start.created,
+            start.fingerprint,
+            start.seed,
+            self.choices,
+            usage,
+            self.speculation,
+            num_attempts,
+        )
+
+
+def _says_something(chunk: Chunk) -> bool:
+    return bool(chunk.text or chunk.token_ids or chunk.finish_reason or chunk.prompt_logprobs)

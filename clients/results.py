@@ -1,0 +1,139 @@
+"""What the SDK hands out: frozen values, read from the wire by `outrider.clients.protocol`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Origin(StrEnum):
+    """Where a token came from. Says nothing of its worth: every token is the target's own."""
+
+    ACCEPTED = "accepted"  # guessed by the draft model
+    NGRAM = "ngram"  # guessed from the text's own past
+    PREDICTION = "prediction"  # guessed from the request's `prediction`
+    RECOVERED = "recovered"  # the target's, in place of a guess it rejected
+    BONUS = "bonus"  # the target's, after it had accepted every guess
+    PLAIN = "plain"  # decoded without a guess
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token of the prompt, its raw log-probability, and the likeliest ids in its place."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  # (id, log-probability), likeliest first
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one commit added to one choice."""
+
+    index: int  # of the choice
+    text: str  # complete characters only, so it may lag behind the tokens
+    token_ids: tuple[int, ...]
+    origins: tuple[Origin, ...]  # of token_ids
+    num_drafted: int  # tokens proposed in the round that made this commit
+    num_accepted: int  # of those, accepted
+    k_reason: str  # why the round drafted as far as it did
+    finish_reason: str | None = None  # on a choice's last chunk: "stop" or "length"
+    logprobs: tuple[float, ...] = ()  # of token_ids, where asked for
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()  # of token_ids, likeliest first
+    token_texts: tuple[str, ...] = ()  # what each token added to the text, where asked for
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()  # on a choice's first chunk, where asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a request's `n` texts."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    origins: tuple[Origin, ...]
+    finish_reason: str | None  # None while the choice is still being written
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, as the server counts them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    accepted_prediction_tokens: int = 0  # of the request's own `prediction`
+    rejected_prediction_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """How drafting went, counted by the client over all attempts."""
+
+    num_tokens: int
+    num_rounds: int  # commits that brought tokens
+    num_drafted: int
+    num_accepted: int
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted of drafted tokens; 0 if nothing was drafted."""
+        return self.num_accepted / max(1, self.num_drafted)
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Tokens a pass of the target yielded."""
+        return self.num_tokens / max(1, self.num_rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A whole answer. `seed` and `fingerprint` repeat it, token for token."""
+
+    id: str
+    model: str
+    created: int  # seconds since 1970
+    fingerprint: str  # weights, tokenizer, numerics and machine that computed it
+    seed: int
+    choices: tuple[Choice, ...]
+    usage: Usage
+    speculation: Speculation
+    num_attempts: int = 1  # requests it took; more than one if streams broke
+
+    @property
+    def text(self) -> str:
+        """The first choice's text."""
+        return self.choices[0].text
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The first choice's tokens."""
+        return self.choices[0].token_ids
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the first choice's tokens came from."""
+        return self.choices[0].origins
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the first choice ended: "stop" or "length"."""
+        return self.choices[0].finish_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A served model."""
+
+    id: str
+    created: int  # seconds since 1970
+    max_model_len: int  # prompt and output together, in tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How one replica is."""
+
+    status: str  # "ok", "degraded" (slower), "failed", "starting", …
+    details: Mapping[str, Any]  # all that it says of itself to this client
