@@ -2,7 +2,9 @@
 
 import typer
 
+from outrider.cluster.terminal.chat import chat
 from outrider.cluster.terminal.check import check
+from outrider.cluster.terminal.complete import complete
 from outrider.cluster.terminal.generate import generate
 from outrider.cluster.terminal.serve import serve
 
@@ -13,7 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, generate, check):
+for command in (serve, chat, complete, generate, check):
     app.command()(command)
 
 

@@ -12,6 +12,7 @@ from outrider.actors.sampling import MAX_K, VerificationMode
 from outrider.cluster.demo_models import DEMO, demo_draft, demo_target
 
 NO_DRAFT = "none"
+API_KEYS_ENV = "OUTRIDER_API_KEYS"
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")  # whoever reaches these is on this machine
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -59,7 +60,10 @@ class EngineSection(_Section):
     """How the engine decodes."""
 
     k: int = Field(
-        default=4, ge=0, le=MAX_K, description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round"
+        default=4,
+        ge=0,
+        le=MAX_K,
+        description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round; where 'adaptive' starts",
     )
     verification: Literal["coupled", "rejection"] = Field(
         default=VerificationMode.COUPLED.value, description="'coupled' or 'rejection'"
@@ -78,6 +82,26 @@ class EngineSection(_Section):
         default=False,
         description="true or false: draft and target in one process, for one device or core",
     )
+    pipeline: Literal["auto", "forecast", "lockstep"] = Field(
+        default="auto",
+        description="'forecast': the draft rides ahead; 'lockstep': they take turns; 'auto'",
+    )
+    lookahead: Literal["adaptive", "simple", "fixed"] = Field(
+        default="adaptive", description="'adaptive', 'simple' or 'fixed': who chooses k"
+    )
+    fan: Count | None = Field(
+        default=None,
+        description="at least 1: guesses at each position of a forecast, with lookahead 'fixed'",
+    )
+    has_ngram: bool = Field(
+        default=True, description="true or false: copy a text's own past where no draft is at hand"
+    )
+    trace: Path | None = Field(
+        default=None, description="a file for a timeline of every round, written at the end"
+    )
+    worker_deadline_s: float = Field(
+        default=30.0, gt=0, description="above 0: a worker silent for so long is replaced"
+    )
 
 
 class HttpSection(_Section):
@@ -90,6 +114,49 @@ class HttpSection(_Section):
     )
     max_body_bytes: Count = Field(default=8 << 20, description="at least 1")
     max_prompts: Count = Field(default=64, description="at least 1: prompts in one request")
+    max_choices: Count = Field(default=128, description="at least 1: prompts times n")
+    max_logit_bias: Count = Field(default=1024, description="at least 1: ids in one logit_bias")
+    max_stop_ids: Count = Field(default=128, description="at least 1: ids in one stop_token_ids")
+    max_grammar_bytes: Count = Field(default=64 << 10, description="at least 1: of one grammar")
+    grammar_timeout_s: float = Field(
+        default=5.0, gt=0, description="above 0: time to compile one grammar"
+    )
+    max_requests: Count | None = Field(
+        default=None,
+        description="at least 1: answered at once by each replica; by default as many as the "
+        "engine decodes and queues",
+    )
+    request_timeout_s: float = Field(
+        default=600.0, gt=0, description="above 0: time for a whole answer; a request may ask less"
+    )
+    body_timeout_s: float = Field(
+        default=30.0, gt=0, description="above 0: time for a request's whole body to come"
+    )
+    api_keys_file: Path | None = Field(
+        default=None,
+        description="a YAML file of names, each with a key, max_concurrent, requests_per_minute; "
+        "limits hold per replica",
+    )
+    api_keys_env: str = Field(
+        default=API_KEYS_ENV,
+        min_length=1,
+        description="the name of a variable with keys: name=key, separated by commas",
+    )
+    cors_origins: str = Field(
+        default="",
+        description="origins whose pages may call the server from a browser, separated by commas",
+    )
+    logs_requests: bool = Field(
+        default=True, description="true or false: a line of JSON for each request; never its text"
+    )
+    tool_parser: Literal["hermes", "llama3_json"] | None = Field(
+        default=None, description="'hermes' or 'llama3_json': how the model writes tool calls"
+    )
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins of `cors_origins`."""
+        return tuple(filter(None, map(str.strip, self.cors_origins.split(","))))
 
     @property
     def shows_client_addresses(self) -> bool:

@@ -15,10 +15,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.config import Config
+from outrider.clients.options import KEY_ENV, URL_ENV
+from outrider.cluster.config import API_KEYS_ENV, Config
 
 ENV_PREFIX = "OUTRIDER_"
 CONFIG_ENV = "OUTRIDER_CONFIG"  # names the file, as --config does
+NO_KEYS_OF_OURS = (CONFIG_ENV, API_KEYS_ENV, URL_ENV, KEY_ENV)  # begin as keys do, and are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     keys = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in fields()}
     settings: Settings = {}
     for name, value in environment.items():
-        if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV:
+        if not name.startswith(ENV_PREFIX) or name in NO_KEYS_OF_OURS:
             continue
         if name not in keys:
             raise _unknown(name, keys, "the environment")

@@ -1,7 +1,12 @@
 """The operator's configuration as the engine and the ingress take it."""
 
-from outrider.actors.engine import EngineConfig
+import os
+from dataclasses import fields
+
+from outrider.actors.engine_config import EngineConfig
 from outrider.actors.sampling import VerificationMode
+from outrider.cluster.api.keys import key_ring
+from outrider.cluster.api.policy import Policy
 from outrider.cluster.api.served_engine import ApiLimits
 from outrider.cluster.config import Config
 
@@ -19,4 +24,24 @@ def engine_config(config: Config) -> EngineConfig:
 
 def api_limits(config: Config) -> ApiLimits:
     """What one HTTP request may ask."""
-    return ApiLimits(config.http.max_body_bytes, config.http.max_prompts)
+    return ApiLimits(
+        **{limit.name: getattr(config.http, limit.name) for limit in fields(ApiLimits)}
+    )
+
+
+def max_requests(config: Config) -> int:
+    """How many requests a replica answers at once: more would not even find room in the queue."""
+    return config.http.max_requests or config.engine.max_batch + config.engine.max_waiting
+
+
+def policy(config: Config) -> Policy:
+    """Who may ask. Reads the keys, on the machine that serves. Raises InvalidConfig."""
+    http = config.http
+    return Policy(
+        key_ring(http.api_keys_file, http.api_keys_env, os.environ),
+        max_requests(config),
+        http.request_timeout_s,
+        http.body_timeout_s,
+        http.origins,
+        answers_with_id=False,  # Ray Serve does, with the id that it gave or passed on
+    )

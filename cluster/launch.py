@@ -3,7 +3,9 @@
 Every wait has an end: a placement, a model or a proxy that does not come is reported, not awaited.
 """
 
+import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,11 +13,15 @@ from typing import Any
 
 from outrider.actors import errors
 from outrider.actors.errors import InvalidConfig, OutriderError
+from outrider.cluster.api.keys import key_ring
+from outrider.cluster.api.traffic import HAND_BACK_S
 from outrider.cluster.bundles import bundles_of
-from outrider.cluster.config import Config
+from outrider.cluster.config import LOOPBACK_HOSTS, Config
 from outrider.cluster.local_ray import LOCAL, connected
 from outrider.cluster.preflight import check_model, check_nodes, check_port, local_resources, shown
 from outrider.cluster.probe import Probe
+
+log = logging.getLogger(__name__)
 
 APPLICATION = "outrider"
 POLL_S = 0.2
@@ -31,6 +37,7 @@ def served(config: Config, report: Report) -> Iterator[Probe]:
     check_port(config.http.host, config.http.port)
     if config.cluster.address == LOCAL:
         check_this_machine(config)
+        _check_keys(config, report)
     report("starting Ray" if config.cluster.address == LOCAL else "joining the Ray cluster")
     with connected(config):
         from ray import serve
@@ -42,11 +49,31 @@ def served(config: Config, report: Report) -> Iterator[Probe]:
             _await_proxy(probe)
             yield probe
             report("stopping: requests in flight may finish")
+            _drain(config)
         finally:
             # Not serve.shutdown(): others may use the cluster we joined, and one of our own ends
             # with the connection. A start that failed half-way has nothing to delete.
             with suppress(Exception):
                 serve.delete(APPLICATION)
+
+
+def _drain(config: Config) -> None:
+    """Every replica finishes what it has begun; what does not end in time is Serve's to end."""
+    from ray import serve
+
+    from outrider.cluster.serve import DEPLOYMENT
+
+    async def ask() -> None:
+        replicas = serve.get_deployment_handle(DEPLOYMENT, APPLICATION)
+        async with asyncio.timeout(config.cluster.drain_s + HAND_BACK_S + 1):
+            await replicas.broadcast("drain").results_async()
+
+    # Its clients would complain of the loop's end.
+    logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
+    try:
+        asyncio.run(ask())
+    except Exception as error:  # whatever it was, the end comes
+        log.warning("the replicas could not be asked to drain: %r", error)
 
 
 def check_files(config: Config) -> None:
@@ -62,6 +89,14 @@ def check_this_machine(config: Config) -> str:
     bundles = bundles_of(config.cluster, has["GPU"])
     check_nodes(bundles, config.cluster.placement, config.cluster.num_replicas, [has])
     return f"{'; '.join(map(shown, bundles))} a replica, of {shown(has)} here"
+
+
+def _check_keys(config: Config, report: Report) -> None:
+    """Raises InvalidConfig unless the replicas, started here, can read their keys."""
+    http = config.http
+    keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
+    if not keys and http.host not in LOOPBACK_HOSTS:
+        report(f"no API keys: whoever reaches {http.host}:{http.port} may use the server")
 
 
 def _check_cluster_name(serve: Any) -> None:

@@ -6,7 +6,14 @@ the token lists starts a new one in the same bundle.
 
 import asyncio
 import contextlib
+import os
+import shutil
+import signal
+import threading
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -16,9 +23,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.peer import Peer, SocketPeer
-from outrider.actors.wiring import STOP_TIMEOUT_S, WorkerSpec
+from outrider.actors.wiring import num_cores
+from outrider.actors.worker_spec import WorkerSpec
 from outrider.cluster.bundles import BUNDLE_OF
 from outrider.cluster.worker_environment import worker_environment
+
+STOP_TIMEOUT_S = 5.0  # for a worker to remove its sockets
+ORPHAN_S = 10.0  # a worker without a coordinator for so long ends itself
+ORPHAN_POLL_S = 1.0
 
 if TYPE_CHECKING:
     from outrider.actors.wire.host import WorkerHost
@@ -37,16 +49,63 @@ class HostActor:
 
         self._host = WorkerHost(self._spec)
         tcp_host = ray.util.get_node_ip_address() if has_tcp else None
-        return self._host.listen(tcp_host, ports)
+        endpoint = self._host.listen(tcp_host, ports)
+        threading.Thread(target=self._end_with_coordinator, daemon=True).start()
+        return endpoint
 
     def close(self) -> None:
         """Remove the sockets."""
         if self._host is not None:
             self._host.close()
 
+    def _end_with_coordinator(self) -> None:
+        """Where Ray is on its way out, or does not reach a process, nobody else ends it."""
+        assert self._host is not None
+        alone_s = 0.0
+        while alone_s < ORPHAN_S:
+            time.sleep(ORPHAN_POLL_S)
+            alone_s = 0.0 if self._host.is_serving else alone_s + ORPHAN_POLL_S
+        self._host.close()
+        os._exit(1)
+
+
+@dataclass(slots=True)
+class _Placed:
+    """One actor, and what it takes to end it."""
+
+    actor: Any
+    peer: Peer | None = None
+    folder: Path | None = None  # of its socket, where that is on this machine
+    process: int | None = None  # a pidfd there: unlike a pid, it never names another process
+
+    def connected(self, peer: Peer, endpoint: Endpoint) -> None:
+        """It has proved to be alive."""
+        self.peer = peer
+        if endpoint.is_local:
+            self.folder = Path(endpoint.unix_path).parent
+            with contextlib.suppress(ProcessLookupError):  # gone already: nothing to kill
+                self.process = os.pidfd_open(endpoint.pid)
+
+    async def end(self) -> None:
+        """Kill it. Ray only asks a process to end, which one that was stopped never hears."""
+        if self.peer is not None:
+            await self.peer.close()
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.process, signal.SIGKILL)
+            os.close(self.process)
+        with contextlib.suppress(RayError):
+            ray.kill(self.actor)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
 
 class RayWiring:
-    """Starts workers in the bundles of one placement group."""
+    """Starts workers in the bundles of one placement group.
+
+    No spare process waits here: a bundle's devices belong to one actor, and Ray keeps idle Python
+    workers of its own. Cores are not set apart either: other replicas may share the node.
+    """
 
     def __init__(
         self,
@@ -59,24 +118,34 @@ class RayWiring:
         self._bundles = bundles
         self._has_tcp = has_tcp
         self._ports = list(ports)
-        self._actors: dict[str, Any] = {}  # by role
-        self._peers: dict[str, Peer] = {}
+        self.is_parallel = num_cores() > 1 or any(bundle.get("GPU") for bundle in bundles)
+        self._placed: dict[str, _Placed] = {}  # by role
 
     async def start(self, spec: WorkerSpec) -> Peer:
-        """A running worker's peer; an earlier one of this role is ended first."""
-        await self._end(spec.role)
-        actor = self._actors[spec.role] = self._create(spec)
+        """A running worker's peer; an earlier one of its role is ended. Raises OutriderError."""
+        await self.end(spec.role)
+        placed = self._placed[spec.role] = _Placed(self._create(spec))
         try:
-            endpoint = await actor.listen.remote(self._has_tcp, self._ports)
+            endpoint = await placed.actor.listen.remote(self._has_tcp, self._ports)
         except RayError as error:
             raise translated(error, spec.role) from error
-        peer = self._peers[spec.role] = await SocketPeer.open(endpoint)
+        peer = await SocketPeer.open(endpoint)
+        placed.connected(peer, endpoint)
         return peer
 
+    async def end(self, role: str) -> None:
+        """Kill the worker of this role, however it is."""
+        placed = self._placed.pop(role, None)
+        if placed is not None:
+            await placed.end()
+
     async def close(self) -> None:
-        """End every worker."""
-        for role in list(self._actors):
-            await self._end(role)
+        """End every worker, letting it remove its sockets: they may be on another machine."""
+        for role, placed in list(self._placed.items()):
+            with contextlib.suppress(RayError, TimeoutError):
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await placed.actor.close.remote()
+            await self.end(role)
 
     def _create(self, spec: WorkerSpec) -> Any:
         index = BUNDLE_OF[spec.role]
@@ -95,18 +164,6 @@ class RayWiring:
             )
             .remote(spec)
         )
-
-    async def _end(self, role: str) -> None:
-        if peer := self._peers.pop(role, None):
-            await peer.close()
-        actor = self._actors.pop(role, None)
-        if actor is None:
-            return
-        with contextlib.suppress(RayError, TimeoutError):
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await actor.close.remote()
-        with contextlib.suppress(RayError):
-            ray.kill(actor)
 
 
 def translated(error: RayError, role: str) -> OutriderError:

@@ -6,6 +6,7 @@
 import contextlib
 import logging
 import os
+import sys
 import traceback
 from typing import Any
 
@@ -19,10 +20,13 @@ from outrider.actors.errors import OutriderError, WorkerLost
 from outrider.cluster import config_sources
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.traffic import HAND_BACK_S, Traffic
 from outrider.cluster.config import Config
 from outrider.cluster.placement import cluster_bundles
 from outrider.cluster.progress_board import Failure
 
+DEPLOYMENT = "engine"
+HEADROOM = 64  # requests beside those that work: health, metrics, refusals
 HEALTH_CHECK_PERIOD_S = 2.0  # three failures in a row and Serve replaces the replica
 
 log = logging.getLogger("outrider.serve")
@@ -39,22 +43,36 @@ class EngineReplica:
         self._config = config
         self._bundles = bundles
         self._board = board
+        self._traffic = Traffic()
         self._service = Service(
             config.model.served_name,
             api_limits(config),
             sees_clients=config.http.shows_client_addresses,
+            tool_parser=config.http.tool_parser,
         )
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         """Serve awaits this once, before it sends requests."""
+        from outrider.cluster.engine_settings import policy
+
         try:
+            rules = policy(self._config)
             self._service.engine = await self._start()
         except Exception as error:
             if self._board is not None:
                 with contextlib.suppress(RayError):  # a replacement: nobody reads it any more
                     await self._board.fail.remote(_failure(error))
             raise
-        return create_app(self._service)
+        if self._config.http.logs_requests:
+            log_requests()
+        return create_app(self._service, rules, self._traffic)
+
+    async def drain(self) -> None:
+        """Take no more requests; return when those in flight are answered or handed back.
+
+        Serve would cut those that outlive its own grace, without a word to the client.
+        """
+        await self._traffic.drain(self._config.cluster.drain_s)
 
     async def _start(self) -> Any:
         from outrider.actors.engine import Engine
@@ -86,6 +104,15 @@ class EngineReplica:
             await engine.stop()  # type: ignore[attr-defined]  # routes may not, we may
 
 
+def log_requests() -> None:
+    """Write the access log's lines to standard error: the true one, as Serve replaces it."""
+    access, handler = logging.getLogger("outrider.access"), logging.StreamHandler(sys.__stderr__)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    access.addHandler(handler)
+    access.setLevel(logging.INFO)
+    access.propagate = False
+
+
 def _failure(error: Exception) -> Failure:
     is_ours = isinstance(error, OutriderError)
     trace = "" if is_ours else "".join(traceback.format_exception(error))
@@ -96,17 +123,19 @@ def application(
     config: Config, bundles: list[dict[str, float]], board: Any | None = None
 ) -> serve.Application:
     """The application of this configuration over these bundles."""
-    engine, cluster = config.engine, config.cluster
+    from outrider.cluster.engine_settings import max_requests
+
+    cluster = config.cluster
     deployment = serve.deployment(
         serve.ingress()(EngineReplica),
-        name="engine",
+        name=DEPLOYMENT,
         num_replicas=cluster.num_replicas,
         ray_actor_options={"num_cpus": bundles[0]["CPU"]},
         placement_group_bundles=bundles,
         placement_group_strategy=cluster.placement,
-        # The engine's own queue is the one that fills: it answers 429 in our envelope.
-        max_ongoing_requests=engine.max_batch + engine.max_waiting + 64,
-        graceful_shutdown_timeout_s=cluster.drain_s,
+        # Ours is the limit that is met first: it answers 429 in our envelope.
+        max_ongoing_requests=max_requests(config) + HEADROOM,
+        graceful_shutdown_timeout_s=cluster.drain_s + HAND_BACK_S,
         graceful_shutdown_wait_loop_s=0.2,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         max_constructor_retry_count=1 if board is not None else 20,

@@ -1,6 +1,6 @@
 """What must be in a process's environment before it imports the libraries that run models."""
 
-from outrider.actors.wiring import thread_environment
+from outrider.actors.worker_spec import thread_environment
 
 
 def worker_environment(num_threads: int) -> dict[str, str]:

@@ -2,27 +2,66 @@
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
-from outrider.cluster.api import chat, completions, error_envelope, health, models
+from outrider.cluster.api import (
+    capabilities,
+    chat,
+    completions,
+    error_envelope,
+    generate,
+    health,
+    metrics,
+    models,
+    openapi,
+    playground,
+    tokenize,
+)
+from outrider.cluster.api.access import CLIENT_GONE, REQUEST_ID, Access
+from outrider.cluster.api.admission import TIMEOUT, Admission
 from outrider.cluster.api.job import ClientGone
+from outrider.cluster.api.policy import Policy
 from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.traffic import Traffic
 
-CLIENT_CLOSED_REQUEST = 499  # nginx's number; nobody is there to read it
 
-
-def create_app(service: Service) -> FastAPI:
+def create_app(
+    service: Service, policy: Policy | None = None, traffic: Traffic | None = None
+) -> FastAPI:
     """All endpoints. The engine may join the service later; until then they answer 503."""
+    policy, traffic = policy or Policy(), traffic or Traffic()
     app = FastAPI(
         title="Outrider", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    routers = [noun.routes(service) for noun in (completions, chat, models, health)]
+    # These answer without a key.
+    open_routers = [health.routes(service, traffic), playground.routes()]
+    routers = [
+        *open_routers,
+        metrics.routes(service, traffic),
+        *(noun.routes(service) for noun in (completions, chat, generate, tokenize, models)),
+        *(noun.routes(service) for noun in (capabilities, openapi)),
+    ]
     paths = {route.path for router in routers for route in router.routes}
     error_envelope.install(app, paths)
 
     @app.exception_handler(ClientGone)
-    async def gone(request: Request, error: ClientGone) -> Response:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=CLIENT_GONE)
 
     for router in routers:
         app.include_router(router)
+    open_routes = [route for router in open_routers for route in router.routes]
+    # The last one added is the first to see a request.
+    app.add_middleware(Admission, policy=policy, traffic=traffic, open_routes=open_routes)
+    if policy.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=policy.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", REQUEST_ID, TIMEOUT],
+            expose_headers=[REQUEST_ID, "retry-after"],
+        )
+    app.add_middleware(Access, service=service, policy=policy, traffic=traffic)
     return app

@@ -4,44 +4,69 @@ import difflib
 import json
 from typing import Any, TypeVar, get_args
 
+import msgspec
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from outrider.cluster.api.error_envelope import BodyTooLarge, FieldRefused
 
 Model = TypeVar("Model", bound=BaseModel)
 SHOWN_LEN = 80  # characters of a refused value in a message
+MAX_MISTAKES = 1000  # beyond, they are counted and not told apart: that would take gigabytes
+MSGPACK = "application/msgpack"
 
 
-async def parsed_body(request: Request, model: type[Model], max_bytes: int) -> Model:
+async def parsed_body(
+    request: Request, model: type[Model], max_bytes: int, takes_msgpack: bool = False
+) -> Model:
     """The body as `model`. Raises BodyTooLarge or FieldRefused."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > max_bytes:
             raise BodyTooLarge(f"Got a body over {max_bytes} bytes, expected at most {max_bytes}")
+    if takes_msgpack and is_msgpack(request):
+        return parse(_json_of(bytes(body)), model)
     return parse(bytes(body), model)
 
 
-def parse(body: bytes, model: type[Model]) -> Model:
+def is_msgpack(request: Request) -> bool:
+    """Whether the body is declared to be msgpack."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == MSGPACK
+
+
+def parse(body: bytes | str, model: type[Model]) -> Model:
     """JSON as `model`. Raises FieldRefused, naming the first field that is wrong."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
+        if (count := error.error_count()) > MAX_MISTAKES:
+            message = f"Got {count} mistakes in one body, expected none"
+            raise FieldRefused(message, None, "invalid_type") from None
         raise _refusal(error.errors(include_url=False)[0], model) from None
+
+
+def _json_of(body: bytes) -> str:
+    """Msgpack as JSON, so that one schema reads both. Raises FieldRefused."""
+    try:
+        return json.dumps(msgspec.msgpack.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise FieldRefused(f"Got malformed msgpack: {error}", None, "invalid_msgpack") from None
 
 
 def _refusal(error: ErrorDetails, model: type[BaseModel]) -> FieldRefused:
     kind, got = error["type"], error["input"]
     if kind == "json_invalid":
         return FieldRefused(f"Got malformed JSON: {error['msg']}", None, "invalid_json")
-    if kind == "unsupported_combination":
-        return FieldRefused(error["msg"], error["ctx"]["param"], "invalid_value")
     param, accepted, owner = _field(error["loc"], model)
+    if kind == "unsupported_combination":
+        full = ".".join(filter(None, (param, error["ctx"]["param"])))
+        return FieldRefused(error["msg"], full, "invalid_value")
     if kind == "extra_forbidden":
         name = str(error["loc"][-1])
-        known = list(owner.model_fields)
+        known = list(_fields(owner))
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f", expected among {', '.join(known)}"
         full = f"{param}.{name}" if param else name
@@ -70,16 +95,21 @@ def _field(
         if isinstance(part, int):
             name += f"[{part}]"
             continue
-        if inner is None or part not in inner.model_fields:
+        if inner is None or part not in (fields := _fields(inner)):
             break
         owner = inner
-        field = owner.model_fields[part]
+        field = fields[part]
         name += f".{part}" if name else part
         accepted = field.description or "another type"
         inner = None if _is_union_of_lists(field.annotation) else _model_in(field.annotation)
     if inner is not None:
         owner = inner
     return name or None, accepted, owner
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """A model's fields by their names on the wire."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _is_union_of_lists(annotation: Any) -> bool:
@@ -97,5 +127,9 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= SHOWN_LEN else f"{text[:SHOWN_LEN]}…"
+    text = ""
+    for piece in json.JSONEncoder(ensure_ascii=False, default=repr).iterencode(value):
+        text += piece
+        if len(text) > SHOWN_LEN:  # of a whole body nobody wants to see the rest
+            return f"{text[:SHOWN_LEN]}…"
+    return text

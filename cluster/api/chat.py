@@ -1,73 +1,95 @@
-"""POST /v1/chat/completions: a conversation in, the assistant's turn out."""
+"""POST /v1/chat/completions: a conversation in, the assistant's turns out."""
 
 import json
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from outrider.actors.request import Chunk
 from outrider.clients.requests import ChatRequest
-from outrider.clients.responses import ChatChoice, ChatCompletion, ChatReply
+from outrider.clients.responses import ChatChoice, ChatCompletion
 from outrider.cluster.api.body import parsed_body
+from outrider.cluster.api.chat_choice import ChatChoiceWriter, reply_of
 from outrider.cluster.api.collection import Collection
-from outrider.cluster.api.event_stream import EventStream, EventWriter, WriteChoice
-from outrider.cluster.api.job import Job, check_model, job_of, unless_gone
-from outrider.cluster.api.logprobs import chat_logprobs
+from outrider.cluster.api.event_stream import EventStream
+from outrider.cluster.api.grammar import grammar_of
+from outrider.cluster.api.intake import Wish, check_model, job_of
+from outrider.cluster.api.job import Job, unless_gone
+from outrider.cluster.api.logprobs import chat_logprobs, prompt_logprobs
+from outrider.cluster.api.openai_events import OpenAIEvents
+from outrider.cluster.api.openapi import documented
 from outrider.cluster.api.prompts import chat_ids
-from outrider.cluster.api.served_engine import ServedTokenizer, Service
+from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.tools.offer import Offer, offer_of
 
 
 def routes(service: Service) -> APIRouter:
     """The endpoint over one service."""
     router = APIRouter()
 
-    @router.post("/v1/chat/completions", response_model=ChatCompletion)
+    @router.post(
+        "/v1/chat/completions",
+        response_model=ChatCompletion,
+        **documented(ChatRequest, stream="text/event-stream"),
+    )
     async def chat(request: Request) -> Response:
         body = await parsed_body(request, ChatRequest, service.limits.max_body_bytes)
         check_model(service, body.model)
-        engine = service.started_engine
-        ids = await chat_ids(engine.tokenizer, body.messages)
-        limit = body.token_limit
-        if limit is None:  # OpenAI's default: as far as the context goes
-            limit = max(1, engine.info.context_len - len(ids))
-        job = job_of(service, body, [ids], [limit], "chatcmpl")
+        offer = offer_of(body, service.tool_parser)
+        job = await _job(service, body, offer)
         if body.stream:
-            write = choice_writer(engine.tokenizer, bool(body.logprobs))
-            writer = EventWriter(job, "chat.completion.chunk", write, body.includes_usage)
-            return EventStream(job, writer)
+            write = ChatChoiceWriter(job, body, offer).write
+            ids = json.dumps(job.requests[0].prompt_ids)
+            extra = f', "prompt_token_ids": {ids}' if body.return_token_ids else ""
+            events = OpenAIEvents(job, "chat.completion.chunk", write, body, extra)
+            return EventStream(job, events)
         collection = Collection(job)
         await unless_gone(request.receive, job.run(collection.on_chunk))
-        return _whole(job, collection, engine.tokenizer, bool(body.logprobs))
+        return _whole(job, collection, body, offer)
 
     return router
 
 
-def choice_writer(tokenizer: ServedTokenizer, has_logprobs: bool) -> WriteChoice:
-    """Writes one commit as a choice of `chat.completion.chunk`; the first one names the role."""
-    role = '"role": "assistant", '
-
-    def write(index: int, chunk: Chunk) -> str:
-        nonlocal role
-        opening, role = role, ""
-        logprobs = "null"
-        if has_logprobs:
-            logprobs = chat_logprobs(tokenizer, [chunk]).model_dump_json()
-        reason = "null" if chunk.finish_reason is None else f'"{chunk.finish_reason}"'
-        return (
-            f'{{"index": {index}, "delta": {{{opening}"content": {json.dumps(chunk.text)}}}, '
-            f'"logprobs": {logprobs}, "finish_reason": {reason}}}'
-        )
-
-    return write
-
-
-def _whole(
-    job: Job, collection: Collection, tokenizer: ServedTokenizer, has_logprobs: bool
-) -> Response:
-    choice = ChatChoice(
-        index=0,
-        message=ChatReply(content=collection.text(0)),
-        finish_reason=collection.finish_reason(0),
-        logprobs=chat_logprobs(tokenizer, collection.chunks[0]) if has_logprobs else None,
+async def _job(service: Service, body: ChatRequest, offer: Offer | None) -> Job:
+    engine = service.started_engine
+    ids = await chat_ids(engine.tokenizer, body.messages, offer.tools if offer else ())
+    limit = body.token_limit
+    if limit is None:  # OpenAI's default: as far as the context goes
+        limit = max(1, engine.info.context_len - len(ids))
+    grammar, param = grammar_of(body)
+    if offer is not None and offer.forced is not None:
+        grammar, param = offer.forced, "tools"
+    wish = Wish(
+        [ids],
+        limit,
+        body.num_top_logprobs,
+        body.num_prompt_logprobs,
+        grammar,
+        param,
+        seed=body.seed,
     )
-    return collection.response(ChatCompletion(**collection.envelope, choices=[choice]))
+    return await job_of(service, body, wish, "chatcmpl")
+
+
+def _whole(job: Job, collection: Collection, body: ChatRequest, offer: Offer | None) -> Response:
+    tokenizer, choices = job.engine.tokenizer, []
+    for index, chunks in enumerate(collection.chunks):
+        message, reason = reply_of(chunks, offer)
+        choices.append(
+            ChatChoice(
+                index=index,
+                message=message,
+                finish_reason=reason,
+                logprobs=chat_logprobs(tokenizer, chunks, body.num_top_logprobs)
+                if body.logprobs
+                else None,
+                token_ids=collection.token_ids(index) if body.return_token_ids else None,
+            )
+        )
+    told, count = collection.prompt_logprobs(0), body.prompt_logprobs
+    reply = ChatCompletion(
+        **collection.envelope,
+        choices=choices,
+        prompt_logprobs=None if count is None else prompt_logprobs(tokenizer, told, count),
+        prompt_token_ids=list(job.requests[0].prompt_ids) if body.return_token_ids else None,
+    )
+    return collection.response(reply)

@@ -4,9 +4,10 @@ from typing import Any
 
 from fastapi.responses import Response
 
-from outrider.actors.request import Chunk
+from outrider.actors.request import Chunk, TokenLogprobs
 from outrider.clients.responses import ChatCompletion, Completion, Finish
 from outrider.cluster.api.job import Job
+from outrider.cluster.api.tally import Tally
 
 
 class Collection:
@@ -14,17 +15,25 @@ class Collection:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._tally = job.tally()
+        self.tally: Tally = job.tally()
         self.chunks: list[list[Chunk]] = [[] for _ in job.requests]  # by choice
 
     async def on_chunk(self, index: int, chunk: Chunk) -> None:
         """Keep one commit."""
-        self._tally.add(chunk)
+        self.tally.add(chunk)
         self.chunks[index].append(chunk)
 
     def text(self, index: int) -> str:
         """A choice's text."""
         return "".join(chunk.text for chunk in self.chunks[index])
+
+    def token_ids(self, index: int) -> list[int]:
+        """A choice's tokens."""
+        return [token_id for chunk in self.chunks[index] for token_id in chunk.token_ids]
+
+    def prompt_logprobs(self, index: int) -> tuple[TokenLogprobs, ...]:
+        """Those of a choice's prompt from its second token on, where they were asked for."""
+        return self.chunks[index][0].prompt_logprobs
 
     def finish_reason(self, index: int) -> Finish:
         """Why a choice ended."""
@@ -38,8 +47,8 @@ class Collection:
         return {
             **self._job.envelope,
             "seed": self._job.seed,
-            "usage": self._tally.usage(),
-            "metrics": self._tally.metrics(),
+            "usage": self.tally.usage(),
+            "metrics": self.tally.metrics(),
         }
 
     def response(self, reply: Completion | ChatCompletion) -> Response:

@@ -1,21 +1,23 @@
-"""POST /v1/completions: texts or token ids in, one choice a prompt out."""
-
-import json
+"""POST /v1/completions: texts or token ids in, n choices a prompt out."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from outrider.actors.request import Chunk
 from outrider.actors.sampling import SamplingParams
 from outrider.clients.requests import CompletionRequest
 from outrider.clients.responses import Completion, CompletionChoice
 from outrider.cluster.api.body import parsed_body
 from outrider.cluster.api.collection import Collection
-from outrider.cluster.api.event_stream import EventStream, EventWriter, WriteChoice
-from outrider.cluster.api.job import Job, check_model, job_of, unless_gone
-from outrider.cluster.api.logprobs import completion_logprobs
+from outrider.cluster.api.completion_choice import CompletionChoiceWriter, Echo, choice_logprobs
+from outrider.cluster.api.event_stream import EventStream
+from outrider.cluster.api.grammar import grammar_of
+from outrider.cluster.api.intake import Wish, check_model, job_of
+from outrider.cluster.api.job import Job, unless_gone
+from outrider.cluster.api.logprobs import prompt_logprobs
+from outrider.cluster.api.openai_events import OpenAIEvents
+from outrider.cluster.api.openapi import documented
 from outrider.cluster.api.prompts import prompt_ids
-from outrider.cluster.api.served_engine import ServedTokenizer, Service
+from outrider.cluster.api.served_engine import Service
 
 DEFAULT_MAX_TOKENS = SamplingParams().max_tokens  # 16, as OpenAI's
 
@@ -24,55 +26,61 @@ def routes(service: Service) -> APIRouter:
     """The endpoint over one service."""
     router = APIRouter()
 
-    @router.post("/v1/completions", response_model=Completion)
+    @router.post(
+        "/v1/completions",
+        response_model=Completion,
+        **documented(CompletionRequest, stream="text/event-stream"),
+    )
     async def complete(request: Request) -> Response:
         body = await parsed_body(request, CompletionRequest, service.limits.max_body_bytes)
         check_model(service, body.model)
-        tokenizer = service.started_engine.tokenizer
-        prompts = await prompt_ids(tokenizer, body.prompt, service.limits.max_prompts)
-        limit = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        job = job_of(service, body, prompts, [limit] * len(prompts), "cmpl")
-        has_logprobs = body.logprobs is not None
+        job = await _job(service, body)
+        echo = Echo(job, body) if body.echo else None
         if body.stream:
-            write = choice_writer(tokenizer, len(prompts), has_logprobs)
-            writer = EventWriter(job, "text_completion", write, body.includes_usage)
-            return EventStream(job, writer)
+            write = CompletionChoiceWriter(job, body, echo).write
+            return EventStream(job, OpenAIEvents(job, "text_completion", write, body))
         collection = Collection(job)
         await unless_gone(request.receive, job.run(collection.on_chunk))
-        return _whole(job, collection, tokenizer, has_logprobs)
+        return _whole(job, collection, body, echo)
 
     return router
 
 
-def choice_writer(tokenizer: ServedTokenizer, num_choices: int, has_logprobs: bool) -> WriteChoice:
-    """Writes one commit as a choice of `text_completion`."""
-    offsets = [0] * num_choices  # where the next token's text begins, by choice
-
-    def write(index: int, chunk: Chunk) -> str:
-        logprobs = "null"
-        if has_logprobs:
-            block = completion_logprobs(tokenizer, [chunk], offsets[index])
-            offsets[index] += sum(map(len, block.tokens))
-            logprobs = block.model_dump_json()
-        reason = "null" if chunk.finish_reason is None else f'"{chunk.finish_reason}"'
-        return (
-            f'{{"index": {index}, "text": {json.dumps(chunk.text)}, '
-            f'"logprobs": {logprobs}, "finish_reason": {reason}}}'
-        )
-
-    return write
+async def _job(service: Service, body: CompletionRequest) -> Job:
+    tokenizer = service.started_engine.tokenizer
+    limit = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    keeps_output = limit != 0 or not body.echo
+    wish = Wish(
+        await prompt_ids(tokenizer, body.prompt, service.limits.max_prompts),
+        limit if keeps_output else 1,
+        body.num_top_logprobs,
+        body.num_prompt_logprobs,
+        *grammar_of(body),
+        seed=body.seed,
+        keeps_output=keeps_output,
+    )
+    return await job_of(service, body, wish, "cmpl")
 
 
 def _whole(
-    job: Job, collection: Collection, tokenizer: ServedTokenizer, has_logprobs: bool
+    job: Job, collection: Collection, body: CompletionRequest, echo: Echo | None
 ) -> Response:
-    choices = [
-        CompletionChoice(
-            index=index,
-            text=collection.text(index),
-            finish_reason=collection.finish_reason(index),
-            logprobs=completion_logprobs(tokenizer, chunks) if has_logprobs else None,
+    tokenizer = job.engine.tokenizer
+    choices = []
+    for index, chunks in enumerate(collection.chunks):
+        prompt_count, told = body.prompt_logprobs, collection.prompt_logprobs(index)
+        request = job.requests[index]
+        choices.append(
+            CompletionChoice(
+                index=index,
+                text=(echo.text(index) if echo else "") + collection.text(index),
+                finish_reason=collection.finish_reason(index),
+                logprobs=choice_logprobs(job, body, index, chunks),
+                prompt_logprobs=None
+                if prompt_count is None
+                else prompt_logprobs(tokenizer, told, prompt_count),
+                prompt_token_ids=list(request.prompt_ids) if body.return_token_ids else None,
+                token_ids=collection.token_ids(index) if body.return_token_ids else None,
+            )
         )
-        for index, chunks in enumerate(collection.chunks)
-    ]
     return collection.response(Completion(**collection.envelope, choices=choices))

@@ -4,8 +4,10 @@
 """
 
 import logging
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -13,8 +15,6 @@ from starlette.exceptions import HTTPException
 
 from outrider.actors.errors import InvalidRequest, OutriderError, UnknownModel
 from outrider.clients.responses import ErrorDetail, ErrorReply
-
-RETRY_AFTER_S = 1
 
 log = logging.getLogger("outrider.api")
 
@@ -31,6 +31,7 @@ class BodyTooLarge(InvalidRequest):
     """A body over the limit."""
 
     status = 413
+    headers: ClassVar[dict[str, str]] = {"connection": "close"}  # its rest is not read
 
 
 def status_of(error: Exception) -> int:
@@ -50,11 +51,14 @@ def envelope_of(error: Exception) -> ErrorReply:
 
 def response_of(error: Exception) -> Response:
     """The error as a whole response."""
-    return _response(status_of(error), envelope_of(error))
+    headers = dict(getattr(error, "headers", {}))
+    if (wait_s := getattr(error, "retry_after_s", None)) is not None:
+        headers["retry-after"] = str(math.ceil(wait_s))
+    return _response(status_of(error), envelope_of(error), headers)
 
 
 def install(app: FastAPI, paths: Iterable[str]) -> None:
-    """Answer every failed request with the envelope, the framework's own failures included.
+    """Answer every failure of a route with the envelope, the framework's own included.
 
     `paths` are those the application serves, named to whoever asks for another.
     """
@@ -66,7 +70,7 @@ def install(app: FastAPI, paths: Iterable[str]) -> None:
 
     @app.exception_handler(HTTPException)
     async def frameworks(request: Request, error: HTTPException) -> Response:
-        got = f"Got {request.method} {request.url.path}"
+        got = f"Got {request.method} {request.scope['path']}"
         code = None
         if error.status_code == 404:
             message, code = f"{got}, expected one of {served}", "unknown_url"
@@ -76,11 +80,7 @@ def install(app: FastAPI, paths: Iterable[str]) -> None:
         else:
             message = f"{got}: {error.detail}"
         reply = _envelope(message, _type_of(error.status_code), None, code)
-        return _response(error.status_code, reply, dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def unforeseen(request: Request, error: Exception) -> Response:
-        return response_of(error)
+        return _response(error.status_code, reply, error.headers or {})
 
 
 def _envelope(message: str, kind: str, param: str | None, code: str | None) -> ErrorReply:
@@ -103,8 +103,5 @@ def _code_of(error: OutriderError) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
 
 
-def _response(status: int, reply: ErrorReply, headers: dict[str, str] | None = None) -> Response:
-    headers = dict(headers or {})
-    if status in (429, 503):
-        headers["retry-after"] = str(RETRY_AFTER_S)
+def _response(status: int, reply: ErrorReply, headers: Mapping[str, str]) -> Response:
     return Response(reply.model_dump_json(), status, headers, "application/json")

@@ -1,70 +1,32 @@
-"""Server-sent events: a job's chunks as bytes, one event a commit, and the response around them.
+"""A job's chunks as a response in pieces, one a commit. The client's leaving cancels the job."""
 
-The constant part of an event is serialised once a request; a chunk costs one short `json.dumps`.
-"""
-
-import json
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from outrider.actors.request import Chunk
-from outrider.cluster.api.error_envelope import envelope_of
 from outrider.cluster.api.job import ClientGone, Job, unless_gone
 
-DONE = b"data: [DONE]\n\n"
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
-WriteChoice = Callable[[int, Chunk], str]  # a commit of a choice as the JSON of `choices[0]`
 
+class Writer(Protocol):
+    """What a stream looks like on the wire."""
 
-class EventWriter:
-    """Writes the events of one job."""
-
-    def __init__(self, job: Job, kind: str, write_choice: WriteChoice, has_usage: bool) -> None:
-        opening = json.dumps({**job.envelope, "object": kind})[:-1]  # its brace stays open
-        self._head = f'data: {opening}, "choices": ['
-        self._tail = '], "usage": null}\n\n' if has_usage else "]}\n\n"
-        self._write_choice = write_choice
-        self._has_usage = has_usage
-        self._tally = job.tally()
-        self._next_extra = f', "seed": {job.seed}'  # the seed goes out with the first event
-        self._num_open = len(job.requests)
-
-    def chunk(self, index: int, chunk: Chunk) -> bytes:
-        """One commit of one choice."""
-        self._tally.add(chunk)
-        extra, self._next_extra = self._next_extra, ""
-        if chunk.finish_reason is not None:
-            self._num_open -= 1
-            if self._num_open == 0 and not self._has_usage:
-                extra += f', "metrics": {self._tally.metrics().model_dump_json()}'
-        tail = f"]{extra}{self._tail[1:]}" if extra else self._tail
-        return f"{self._head}{self._write_choice(index, chunk)}{tail}".encode()
-
-    def end(self) -> bytes:
-        """Usage, where asked for, and the end mark."""
-        if not self._has_usage:
-            return DONE
-        usage, metrics = self._tally.usage(), self._tally.metrics()
-        tail = f'], "usage": {usage.model_dump_json()}, "metrics": {metrics.model_dump_json()}}}'
-        return f"{self._head}{tail}\n\n".encode() + DONE
-
-
-def error_event(error: Exception) -> bytes:
-    """A failure after the response has begun. No end mark follows: the text is not complete."""
-    return f"event: error\ndata: {envelope_of(error).model_dump_json()}\n\n".encode()
+    @property
+    def media_type(self) -> str: ...
+    def start(self) -> bytes: ...
+    def chunk(self, index: int, chunk: Chunk) -> bytes: ...
+    def end(self) -> bytes: ...
+    def error(self, error: Exception) -> bytes: ...
 
 
 class EventStream(Response):
-    """Runs a job and sends its events; the client's leaving cancels the job."""
+    """Runs a job and sends what the writer makes of it."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, job: Job, writer: EventWriter) -> None:
-        super().__init__(headers=HEADERS)
+    def __init__(self, job: Job, writer: Writer) -> None:
+        super().__init__(headers=HEADERS, media_type=writer.media_type)
         del self.headers["content-length"]
         self._job = job
         self._writer = writer
@@ -83,9 +45,11 @@ class EventStream(Response):
             await send(_body(write(index, chunk)))
 
         try:
+            if start := self._writer.start():
+                await send(_body(start))
             await self._job.run(on_chunk)
         except Exception as error:
-            await send(_body(error_event(error), is_last=True))
+            await send(_body(self._writer.error(error), is_last=True))
         else:
             await send(_body(self._writer.end(), is_last=True))
 

@@ -3,7 +3,8 @@
 from fastapi import APIRouter
 
 from outrider.clients.responses import ModelCard, ModelList
-from outrider.cluster.api.job import check_model
+from outrider.cluster.api.intake import check_model
+from outrider.cluster.api.openapi import ERRORS
 from outrider.cluster.api.served_engine import Service
 
 
@@ -15,11 +16,11 @@ def routes(service: Service) -> APIRouter:
         context_len = service.started_engine.info.context_len
         return ModelCard(id=service.model_name, created=service.created, max_model_len=context_len)
 
-    @router.get("/v1/models")
+    @router.get("/v1/models", responses=ERRORS)
     async def models() -> ModelList:
         return ModelList(data=[card()])
 
-    @router.get("/v1/models/{name:path}")
+    @router.get("/v1/models/{name:path}", responses=ERRORS)
     async def model(name: str) -> ModelCard:
         check_model(service, name)
         return card()

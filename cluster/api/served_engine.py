@@ -2,19 +2,33 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
 from outrider.actors.errors import ShuttingDown
 from outrider.actors.request import Chunk, Request
+from outrider.actors.sampling import Grammar
+from outrider.actors.statistics import Statistics
+
+
+class ServedText(Protocol):
+    """The text of one sequence, id by id."""
+
+    def push(self, token_id: int) -> bool: ...
+    def take(self) -> str: ...
 
 
 class ServedTokenizer(Protocol):
     """Text to ids and back."""
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str, adds_special: bool = True) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]: ...
+    def stream(self, prompt_ids: Sequence[int], stops: Sequence[str]) -> ServedText: ...
 
 
 class ServedInfo(Protocol):
@@ -32,6 +46,12 @@ class ServedInfo(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def k(self) -> int: ...
+    @property
+    def has_ngram(self) -> bool: ...
+    @property
+    def numerics(self) -> str: ...
+    @property
+    def numerics_reason(self) -> str: ...
 
 
 class ServedWorker(Protocol):
@@ -42,7 +62,19 @@ class ServedWorker(Protocol):
     @property
     def pid(self) -> int: ...
     @property
+    def node(self) -> str: ...
+    @property
     def state(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def num_deaths(self) -> int: ...
+    @property
+    def num_hangs(self) -> int: ...
+    @property
+    def num_restarts(self) -> int: ...
+    @property
+    def pause_s(self) -> float: ...
 
 
 class ServedHealth(Protocol):
@@ -58,6 +90,8 @@ class ServedHealth(Protocol):
     def num_waiting(self) -> int: ...
     @property
     def num_running(self) -> int: ...
+    @property
+    def kv_usage(self) -> float: ...
 
 
 class ServedChunks(Protocol):
@@ -74,7 +108,10 @@ class ServedEngine(Protocol):
     def tokenizer(self) -> ServedTokenizer: ...
     @property
     def info(self) -> ServedInfo: ...
+    @property
+    def statistics(self) -> Statistics: ...
     def check(self, request: Request) -> None: ...
+    def check_grammar(self, grammar: Grammar) -> None: ...
     def generate(self, request: Request) -> ServedChunks: ...
     def health(self) -> ServedHealth: ...
 
@@ -84,10 +121,15 @@ class ApiLimits:
     """What one HTTP request may ask of the ingress."""
 
     max_body_bytes: int = 8 << 20
-    max_prompts: int = 64  # prompts in one completions request
+    max_prompts: int = 64  # prompts in one request
+    max_choices: int = 128  # prompts times n
+    max_logit_bias: int = 1024  # ids in one logit_bias
+    max_stop_ids: int = 128  # ids in one stop_token_ids
+    max_grammar_bytes: int = 64 << 10
+    grammar_timeout_s: float = 5.0  # for one grammar to compile
 
     def __post_init__(self) -> None:
-        assert min(self.max_body_bytes, self.max_prompts) > 0
+        assert all(getattr(self, limit.name) > 0 for limit in fields(self))
 
 
 @dataclass(slots=True)
@@ -97,6 +139,7 @@ class Service:
     model_name: str
     limits: ApiLimits = ApiLimits()
     sees_clients: bool = True  # False behind a proxy whose own address requests come from
+    tool_parser: str | None = None  # how the model writes tool calls; None: it does not
     engine: ServedEngine | None = None
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 

@@ -3,32 +3,50 @@
 from collections import Counter
 
 from outrider.actors.request import Chunk
-from outrider.clients.responses import Metrics, SpeculativeDecoding, Usage
+from outrider.clients.responses import (
+    CompletionTokensDetails,
+    Metrics,
+    SpeculativeDecoding,
+    Usage,
+)
 
 
 class Tally:
     """Counts chunks as they come, over all choices of a request."""
 
-    def __init__(self, num_prompt_tokens: int, k: int) -> None:
+    def __init__(self, num_prompt_tokens: int, k: int, num_resumed: int = 0) -> None:
         self._num_prompt_tokens = num_prompt_tokens
         self._k = k  # the most tokens a step may draft for this request
+        self._num_resumed = num_resumed  # tokens generated before a resume
         self._num_tokens = 0
         self._num_rounds = 0
+        self._num_predicted = 0  # tokens drafted from the client's prediction
+        self._num_predicted_accepted = 0
         self._steps: Counter[tuple[int, int]] = Counter()  # by (drafted, accepted)
+        self._k_reasons: Counter[str] = Counter()
 
     def add(self, chunk: Chunk) -> None:
         """Count one commit."""
         self._num_tokens += len(chunk.token_ids)
         self._num_rounds += 1
+        self._k_reasons[chunk.k_reason] += 1
         if chunk.num_drafted:
             self._steps[chunk.num_drafted, chunk.num_accepted] += 1
+        if chunk.drafter == "prediction":
+            self._num_predicted += chunk.num_drafted
+            self._num_predicted_accepted += chunk.num_accepted
 
     def usage(self) -> Usage:
         """OpenAI's counts."""
+        num_tokens = self._num_resumed + self._num_tokens
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
-            completion_tokens=self._num_tokens,
-            total_tokens=self._num_prompt_tokens + self._num_tokens,
+            completion_tokens=num_tokens,
+            total_tokens=self._num_prompt_tokens + num_tokens,
+            completion_tokens_details=CompletionTokensDetails(
+                accepted_prediction_tokens=self._num_predicted_accepted,
+                rejected_prediction_tokens=self._num_predicted - self._num_predicted_accepted,
+            ),
         )
 
     def metrics(self) -> Metrics:
@@ -52,6 +70,7 @@ class Tally:
             num_spec_tokens=k,
             num_rounds=self._num_rounds,
             tokens_per_round=self._num_tokens / max(1, self._num_rounds),
+            k_reasons=dict(self._k_reasons),
         )
         return Metrics(speculative_decoding=block)
 

@@ -97,4 +97,7 @@ async def _engine(config: Config) -> str:
     engine = await Engine.start(engine_config(config), InlineWiring(), report)
     info = engine.info
     await engine.stop()
-    return f"numerics {info.numerics}, context {info.context_len}, fingerprint {info.fingerprint}"
+    return (
+        f"numerics {info.numerics}, context {info.context_len}, fingerprint {info.fingerprint}, "
+        f"verdicts by {info.verdicts}"
+    )

@@ -1,4 +1,4 @@
-"""`outrider generate`: one text, in this process, without Ray or sockets."""
+"""`outrider generate`: one text, without Ray; in this process, or with a process per model."""
 
 import asyncio
 import os
@@ -29,6 +29,7 @@ class Wish:
     seed: int  # as the operator wrote it, or drawn
     is_speculated: bool
     has_stats: bool
+    is_apart: bool
 
 
 def generate(
@@ -48,10 +49,14 @@ def generate(
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a user's message.")] = False,
     speculation: Annotated[bool, typer.Option(help="Draft, or decode plainly.")] = True,
     stats: Annotated[bool, typer.Option("--stats", help="Print what speculation did.")] = False,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Draft and target each in a process of its own.")
+    ] = False,
+    trace: options.Trace = None,
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
 ) -> None:
-    """Generate a text in this process."""
+    """Generate a text without a server."""
     with errors_in_a_line():
         chosen = options.load_config(
             config,
@@ -61,6 +66,7 @@ def generate(
             k=k,
             verification=verification,
             numerics=numerics,
+            trace=trace,
         )
         sampling = SamplingParams(
             temperature, top_k, top_p, min_p, max_tokens, stop=tuple(stop or ())
@@ -68,7 +74,7 @@ def generate(
         drawn = secrets.randbits(64) - 2**63 if seed is None else seed
         seed_of(drawn)  # refused before the models are loaded
         text = sys.stdin.read() if prompt == "-" else prompt
-        wish = Wish(text, chat, sampling, drawn, speculation, stats)
+        wish = Wish(text, chat, sampling, drawn, speculation, stats, apart)
         try:
             asyncio.run(_run(chosen, wish))
         except KeyboardInterrupt:
@@ -76,7 +82,7 @@ def generate(
 
 
 async def _run(config: Config, wish: Wish) -> None:
-    from outrider.actors.wiring import InlineWiring
+    from outrider.actors.wiring import InlineWiring, ProcessWiring
     from outrider.cluster.launch import check_files
     from outrider.cluster.worker_environment import worker_environment
 
@@ -85,7 +91,8 @@ async def _run(config: Config, wish: Wish) -> None:
     from outrider.actors.engine import Engine
     from outrider.cluster.engine_settings import engine_config
 
-    engine = await Engine.start(engine_config(config), InlineWiring(), report)
+    wiring = ProcessWiring() if wish.is_apart else InlineWiring()
+    engine = await Engine.start(engine_config(config), wiring, report)
     try:
         await _write(engine, wish)
     finally:

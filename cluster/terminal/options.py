@@ -16,9 +16,13 @@ Target = Annotated[
 Draft = Annotated[
     str | None, typer.Option(help="Draft model: a directory, 'demo', or 'none' to go without.")
 ]
-K = Annotated[str | None, typer.Option("--k", help="Drafted tokens a round.")]
+K = Annotated[str | None, typer.Option("--k", help="Drafted tokens a round, to start with.")]
 Verification = Annotated[str | None, typer.Option(help="'coupled' (same text) or 'rejection'.")]
 Numerics = Annotated[str | None, typer.Option(help="'auto', 'exact' or 'fast'.")]
+Trace = Annotated[
+    str | None,
+    typer.Option(help="Write a timeline of every round to this file; ui.perfetto.dev opens it."),
+]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML configuration file.")]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="Any key: section.key=value. Repeatable.")
@@ -30,8 +34,10 @@ KEYS = {
     "k": "engine.k",
     "verification": "engine.verification",
     "numerics": "engine.numerics",
+    "trace": "engine.trace",
     "host": "http.host",
     "port": "http.port",
+    "api_key_file": "http.api_keys_file",
 }
 
 
@@ -40,5 +46,6 @@ def load_config(file: Path | None, assignments: list[str] | None, **flags: str |
     settings = config_sources.from_assignments(assignments or [])
     for name, value in flags.items():
         if value is not None:
-            settings[KEYS[name]] = Setting(value, f"--{name}", is_text=True)
+            flag = f"--{name.replace('_', '-')}"
+            settings[KEYS[name]] = Setting(value, flag, is_text=True)
     return config_sources.load(file, os.environ, settings)

@@ -17,6 +17,9 @@ WATCH_S = 5.0
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 Port = Annotated[str | None, typer.Option(help="Port to listen on.")]
+ApiKeyFile = Annotated[
+    str | None, typer.Option(help="A YAML file of names with API keys; without keys all may ask.")
+]
 
 
 class _Stopped(BaseException):
@@ -31,6 +34,8 @@ def serve(
     numerics: options.Numerics = None,
     host: Host = None,
     port: Port = None,
+    api_key_file: ApiKeyFile = None,
+    trace: options.Trace = None,
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
 ) -> None:
@@ -46,6 +51,8 @@ def serve(
             numerics=numerics,
             host=host,
             port=port,
+            api_key_file=api_key_file,
+            trace=trace,
         )
         _run(chosen)
 

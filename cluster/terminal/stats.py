@@ -8,7 +8,7 @@ from outrider.actors.statistics import Snapshot
 from outrider.cluster.terminal.console import stderr
 
 if TYPE_CHECKING:
-    from outrider.actors.engine import EngineInfo
+    from outrider.actors.engine_info import EngineInfo
 
 PARTS = ("schedule", "propose", "verify", "commit")
 
@@ -26,6 +26,13 @@ def _table(snapshot: Snapshot, info: "EngineInfo", seed: int) -> Table:
     table.add_row("tokens per round", f"{snapshot.tokens_per_target_pass:.2f}")
     passes = f"{snapshot.num_target_passes} target, {snapshot.num_draft_passes} draft"
     table.add_row("passes", passes)
+    if info.pipeline == "forecast":
+        table.add_row("forecasts that came true", f"{snapshot.forecast_hit_rate:.1%}")
+    fed, wasted = snapshot.num_draft_fed, snapshot.num_draft_wasted
+    table.add_row("draft's tokens", f"{fed} computed, {wasted} for nothing")
+    table.add_row("target idle", f"{snapshot.target_idle:.1%}")
+    ks = sorted((int(k), count) for (what, k), count in snapshot.events.items() if what == "k")
+    table.add_row("rounds by k", "  ".join(f"{k}: {count}" for k, count in ks))
     elapsed_s = sum(getattr(snapshot, f"{part}_s") for part in PARTS)
     speed = f", {snapshot.num_tokens / elapsed_s:.0f} tokens/s" if elapsed_s else ""
     table.add_row("tokens", f"{snapshot.num_tokens} in {elapsed_s:.3f} s{speed}")
@@ -33,6 +40,8 @@ def _table(snapshot: Snapshot, info: "EngineInfo", seed: int) -> Table:
         part_s = getattr(snapshot, f"{part}_s")
         share = part_s / elapsed_s if elapsed_s else 0.0
         table.add_row(f"  {part}", f"{part_s * 1e3:.1f} ms ({share:.0%})")
+    table.add_row("transport", f"{snapshot.transport_s * 1e3:.1f} ms of verify")
+    table.add_row("pipeline", info.pipeline)
     table.add_row("seed", str(seed))
     reason = f" ({info.numerics_reason})" if info.numerics_reason else ""
     table.add_row("numerics", f"{info.numerics}{reason}")

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from outrider.actors.errors import InvalidConfig
+from outrider.cluster.api.served_engine import ApiLimits
 from outrider.cluster.config import Config
 from outrider.cluster.config_sources import Setting, fields, from_assignments, load
+from outrider.cluster.engine_settings import api_limits, max_requests, policy
 
 
 def write(folder: Path, text: str) -> Path:
@@ -106,6 +108,30 @@ def test_the_demo_pair_is_there() -> None:
     for path in (Config().model.target_path, Config().model.draft_path):
         assert path is not None
         assert (path / "config.json").is_file()
+
+
+def test_the_front_takes_what_the_operator_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("alice: sk-alice-0001\n")
+    monkeypatch.setenv("OUTRIDER_API_KEYS", "bob=sk-bob-000001")
+    env = {"OUTRIDER_API_KEYS": "bob=sk-bob-000001", "OUTRIDER_HTTP_MAX_CHOICES": "3"}
+    given = [
+        f"http.api_keys_file={keys}",
+        "http.cors_origins=https://a.example, https://b.example",
+        "http.request_timeout_s=5",
+        "engine.max_waiting=6",
+    ]
+    config = load(None, env, from_assignments(given))
+    chosen = policy(config)
+    found = [chosen.keys.find(secret) for secret in ("sk-alice-0001", "sk-bob-000001")]
+    assert [key and key.name for key in found] == ["alice", "bob"]
+    assert chosen.cors_origins == ("https://a.example", "https://b.example")
+    assert (chosen.request_timeout_s, chosen.max_requests) == (5, 64 + 6)
+    assert max_requests(load(None, {}, from_assignments(["http.max_requests=2"]))) == 2
+    assert api_limits(config).max_choices == 3
+    assert api_limits(Config()) == ApiLimits()
 
 
 def test_every_key_says_what_it_accepts() -> None:

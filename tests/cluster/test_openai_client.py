@@ -5,7 +5,13 @@ from collections.abc import AsyncIterator
 
 import openai
 import pytest
+from cluster.tool_calls import ULM, hermes
 from cluster.toy_engine import ToyEngine
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+from pydantic import BaseModel
+
+from outrider.actors.errors import Overloaded
+from outrider.cluster.api.served_engine import Service
 
 
 @pytest.fixture
@@ -48,8 +54,11 @@ async def test_completions(client: openai.AsyncOpenAI, strict: openai.AsyncOpenA
     assert whole.model_extra["seed"] == 7
 
 
+TURNS: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
+
+
 async def test_chat(strict: openai.AsyncOpenAI) -> None:
-    turns: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
+    turns = TURNS
     whole = await strict.chat.completions.create(
         model="toy",
         messages=turns,
@@ -66,6 +75,102 @@ async def test_chat(strict: openai.AsyncOpenAI) -> None:
         text += chunk.choices[0].delta.content or ""
     assert text == whole.choices[0].message.content
     assert chunk.choices[0].finish_reason == "length"
+
+
+async def test_logprobs_choices_and_stops(strict: openai.AsyncOpenAI) -> None:
+    text = await strict.completions.create(
+        model="toy", prompt="ab", max_tokens=9, seed=0, n=2, logprobs=3, stop=["g"],
+        logit_bias={"5": -100}, presence_penalty=0.5, frequency_penalty=0.5,
+    )  # fmt: skip
+    assert [choice.text for choice in text.choices] == ["cdef", "jklmnopqr"]
+    assert [choice.finish_reason for choice in text.choices] == ["stop", "length"]
+    logprobs = text.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.top_logprobs is not None
+    assert [len(top) for top in logprobs.top_logprobs] == [3] * 4
+    chat = await strict.chat.completions.create(
+        model="toy", messages=TURNS, max_tokens=4, seed=0, n=2, logprobs=True, top_logprobs=2
+    )
+    for choice in chat.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.content is not None
+        assert [len(token.top_logprobs) for token in choice.logprobs.content] == [2] * 4
+
+
+async def test_a_prediction(strict: openai.AsyncOpenAI) -> None:
+    chat = await strict.chat.completions.create(
+        model="toy", messages=TURNS, max_tokens=4, prediction={"type": "content", "content": "ab"}
+    )
+    assert chat.usage is not None
+    details = chat.usage.completion_tokens_details
+    assert details is not None
+    assert (details.accepted_prediction_tokens, details.rejected_prediction_tokens) == (2, 6)
+
+
+class Point(BaseModel):
+    x: int
+
+
+async def test_json_schema(strict: openai.AsyncOpenAI, engine: ToyEngine) -> None:
+    engine.script = '{"x": 3}'
+    chat = await strict.chat.completions.parse(model="toy", messages=TURNS, response_format=Point)
+    assert chat.choices[0].message.parsed == Point(x=3)
+    (grammar,) = engine.grammars
+    assert '"x"' in grammar.text
+
+
+TOOLS: list[ChatCompletionToolParam] = [{"type": "function", "function": {"name": "weather"}}]
+
+
+async def test_tools_there_and_back(
+    strict: openai.AsyncOpenAI, engine: ToyEngine, service: Service
+) -> None:
+    service.tool_parser, engine.info.context_len = "hermes", 500
+    engine.script = hermes("weather", ULM)
+    first = await strict.chat.completions.create(model="toy", messages=TURNS, tools=TOOLS)
+    message = first.choices[0].message
+    assert message.tool_calls is not None
+    (call,) = message.tool_calls
+    assert call.type == "function"
+    assert call.function.arguments == ULM
+    answered: list[ChatCompletionMessageParam] = [
+        *TURNS,
+        message,  # type: ignore[list-item]  # as the client's own guide does it
+        {"role": "tool", "tool_call_id": call.id, "content": "rain"},
+    ]
+    engine.script = "It rains."
+    second = await strict.chat.completions.create(model="toy", messages=answered, tools=TOOLS)
+    assert second.choices[0].message.content == "It rains."
+
+
+async def test_streamed_tools(
+    strict: openai.AsyncOpenAI, engine: ToyEngine, service: Service
+) -> None:
+    service.tool_parser, engine.info.context_len = "hermes", 500
+    engine.script = "Look:" + hermes("weather", ULM)
+    async with strict.chat.completions.stream(model="toy", messages=TURNS, tools=TOOLS) as stream:
+        whole = await stream.get_final_completion()
+    message = whole.choices[0].message
+    assert message.content == "Look:"
+    assert message.tool_calls is not None
+    assert message.tool_calls[0].function.arguments == ULM
+    assert whole.choices[0].finish_reason == "tool_calls"
+
+
+async def test_a_busy_server_is_asked_again(url: str, engine: ToyEngine) -> None:
+    engine.failure, engine.fails_after = Overloaded("The queue is full"), 0
+
+    async def empty_the_queue() -> None:
+        while not engine.requests:
+            await asyncio.sleep(0.01)
+        engine.failure = None
+
+    emptying = asyncio.create_task(empty_the_queue())
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=3) as client:
+        reply = await client.completions.create(model="toy", prompt="a")
+    await emptying
+    assert reply.choices[0].finish_reason == "length"
+    assert len(engine.requests) > 1
 
 
 async def test_models(strict: openai.AsyncOpenAI) -> None:

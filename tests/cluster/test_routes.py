@@ -1,10 +1,10 @@
 """What the endpoints answer when all is well."""
 
-import json
 from typing import Any
 
 import httpx
 import pytest
+from cluster.sse import events
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.sampling import VerificationMode
@@ -13,16 +13,6 @@ from outrider.cluster.api.served_engine import Service
 PROMPT = {"model": "toy", "prompt": "hi"}
 CHAT = {"model": "toy", "messages": [{"role": "user", "content": "hi"}]}
 ENDPOINTS = [("/v1/completions", PROMPT), ("/v1/chat/completions", CHAT)]
-
-
-async def events(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> list[Any]:
-    """The JSON of every event; the end mark must be there."""
-    reply = await http.post(url, json={**body, "stream": True})
-    assert reply.status_code == 200, reply.text
-    assert reply.headers["content-type"].startswith("text/event-stream")
-    lines = [line.removeprefix("data: ") for line in reply.text.split("\n\n") if line]
-    assert lines[-1] == "[DONE]"
-    return [json.loads(line) for line in lines[:-1]]
 
 
 async def test_a_completion(http: httpx.AsyncClient) -> None:
@@ -34,7 +24,15 @@ async def test_a_completion(http: httpx.AsyncClient) -> None:
     assert body["choices"] == [
         {"index": 0, "text": "cdefg", "finish_reason": "length", "logprobs": None}
     ]
-    assert body["usage"] == {"prompt_tokens": 2, "completion_tokens": 5, "total_tokens": 7}
+    assert body["usage"] == {
+        "prompt_tokens": 2,
+        "completion_tokens": 5,
+        "total_tokens": 7,
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
     assert (body["seed"], body["system_fingerprint"]) == (0, "toy-1")
     assert body["metrics"]["speculative_decoding"] == {
         "num_spec_steps": 3,
@@ -47,6 +45,7 @@ async def test_a_completion(http: httpx.AsyncClient) -> None:
         "num_spec_tokens": 4,
         "num_rounds": 3,
         "tokens_per_round": pytest.approx(5 / 3),
+        "k_reasons": {"fixed": 3},
     }
 
 
@@ -187,7 +186,19 @@ async def test_health_and_readiness(
     http: httpx.AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
     body = (await http.get("/health")).json()  # the test client comes from loopback
-    assert body["workers"] == [{"role": "target", "pid": 7, "state": "running"}]
+    assert body["workers"] == [
+        {
+            "role": "target",
+            "pid": 7,
+            "node": "here",
+            "state": "up",
+            "reason": "",
+            "num_deaths": 0,
+            "num_hangs": 0,
+            "num_restarts": 2,
+            "pause_s": 0.0,
+        }
+    ]
     forwarded = await http.get("/health", headers={"x-forwarded-for": "198.51.100.7"})
     assert forwarded.json() == {"status": "ok"}
     for status, health, ready in [("degraded", 200, 200), ("failed", 503, 503)]:

@@ -3,6 +3,7 @@
 The last test ends it; the order of the file is part of the test.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -88,13 +89,8 @@ def test_progress_was_shown(server: Server) -> None:
 
 
 def test_the_proxy_listens_on_this_machine_only(server: Server) -> None:
-    proxies = [
-        pid
-        for pid in server.descendants()
-        if Path(f"/proc/{pid}/comm").read_text().strip() == "haproxy"
-    ]
-    links = [os.readlink(fd) for pid in proxies for fd in Path(f"/proc/{pid}/fd").iterdir()]
-    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
+    proxies = [pid for pid in server.descendants() if name_of(pid) == "haproxy"]
+    inodes = {inode for pid in proxies for inode in sockets(pid)}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
     assert len(listening) >= 2  # the service, and its statistics
@@ -122,9 +118,23 @@ def test_a_stream_says_what_the_whole_says(client: openai.OpenAI) -> None:
     assert "".join(c.choices[0].text for c in chunks[:-1]) == whole.choices[0].text
     assert chunks[-1].usage == whole.usage
     assert whole.model_extra is not None
-    block = whole.model_extra["metrics"]["speculative_decoding"]
-    assert len(chunks) - 1 == block["num_rounds"] < 24
     assert whole.system_fingerprint == chunks[0].system_fingerprint
+
+
+def test_the_draft_is_of_use(client: openai.OpenAI) -> None:
+    """How much depends on the machine's load; over so many rounds it is never nothing."""
+    whole = client.completions.create(
+        model="demo",
+        prompt="The Python tutorial",
+        max_tokens=200,
+        temperature=0,
+        extra_body={"ignore_eos": True},
+    )
+    assert whole.model_extra is not None
+    block = whole.model_extra["metrics"]["speculative_decoding"]
+    assert block["num_accepted_draft_tokens"] > 0
+    assert block["num_rounds"] < 200
+    assert sum(block["k_reasons"].values()) == block["num_rounds"]
 
 
 def test_a_chat_and_a_batch(client: openai.OpenAI) -> None:
@@ -191,7 +201,57 @@ def test_leaving_a_stream_frees_its_place(server: Server) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.parametrize("role", ["draft", "target"])
+def test_a_killed_worker_is_a_pause(server: Server, client: openai.OpenAI, role: str) -> None:
+    expected = client.completions.create(**SAMPLED).choices[0].text
+    with httpx.Client(base_url=server.url) as http:
+
+        def worker() -> dict[str, Any]:
+            workers: list[dict[str, Any]] = http.get("/health").json()["workers"]
+            return next(each for each in workers if each["role"] == role)
+
+        killed = worker()
+        assert killed["pid"] in server.descendants()
+        os.kill(killed["pid"], signal.SIGKILL)
+        assert client.completions.create(**SAMPLED).choices[0].text == expected
+        deadline = time.monotonic() + START_S
+        while worker()["num_restarts"] == 0 or http.get("/health").json()["status"] != "ok":
+            assert time.monotonic() < deadline, http.get("/health").text
+            time.sleep(0.05)
+        assert worker()["pid"] != killed["pid"]
+        assert worker()["num_deaths"] == 1
+        assert not is_running(killed["pid"])
+
+
+def test_metrics_and_request_ids_pass_the_proxy(server: Server) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        reply = http.post("/v1/completions", json=SAMPLED, headers={"x-request-id": "mine-7"})
+        assert reply.headers.get_list("x-request-id") == ["mine-7"]
+        text = http.get("/metrics").text
+        for name in ("vllm:spec_decode_num_drafts_total", "outrider:target_passes_total"):
+            line = next(line for line in text.splitlines() if line.startswith(name))
+            assert float(line.split()[-1]) > 0, line
+        for role in ("draft", "target"):
+            assert f'worker_state{{model_name="demo",role="{role}",state="up"}} 1.0' in text
+
+
 def test_a_signal_ends_it_without_a_trace(server: Server) -> None:
+    """A stream that is in flight is finished first."""
+    body = SAMPLED | {"max_tokens": 300, "stream": True, "ignore_eos": True}
+    with httpx.Client(base_url=server.url, timeout=60) as http:
+        whole = http.post("/v1/completions", json=body | {"stream": False}).json()
+        with http.stream("POST", "/v1/completions", json=body) as reply:
+            lines = reply.iter_lines()
+            first = next(lines)
+            end_by_signal(server)
+            events = [line.removeprefix("data: ") for line in (first, *lines) if line]
+    assert events[-1] == "[DONE]"
+    text = "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1])
+    assert text == whole["choices"][0]["text"]
+
+
+def end_by_signal(server: Server) -> None:
+    """Send it and see everything go; there is a stream that nobody reads meanwhile."""
     below = server.descendants()
     assert len(below) > 4  # Ray, the proxy, the replica, two workers
     folders = {Path(path).parent for pid in below for path in unix_sockets(pid)}
@@ -206,6 +266,14 @@ def test_a_signal_ends_it_without_a_trace(server: Server) -> None:
     assert os.listdir(server.log.parent) == ["log"]  # the home folder was left alone
 
 
+def name_of(pid: int) -> str:
+    """The process's own name; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def is_running(pid: int) -> bool:
     """Whether the process is there; one that waits to be reaped is not."""
     try:
@@ -214,11 +282,18 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def sockets(pid: int) -> set[str]:
+    """The inodes of a process's open sockets; none if it has ended."""
+    links = []
+    with contextlib.suppress(OSError):  # the process ended
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it closed this one while we looked
+                links.append(os.readlink(descriptor))
+    return {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
 def unix_sockets(pid: int) -> list[str]:
     """The paths of a process's Unix sockets."""
-    try:
-        inodes = {os.readlink(fd)[8:-1] for fd in Path(f"/proc/{pid}/fd").iterdir()}
-    except OSError:
-        return []
+    inodes = sockets(pid)
     lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return [line[7] for line in lines if len(line) > 7 and line[6] in inodes]

@@ -1,29 +1,66 @@
-"""An engine of forty lines: one id a character, texts spelled from the seed, no model behind it."""
+"""A toy in the engine's place: one id a character, texts spelled from the seed or from a script, no
+model behind it.
+"""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.request import Chunk, FinishReason, Request
+from outrider.actors.request import Chunk, FinishReason, Request, TokenLogprobs
+from outrider.actors.sampling import Grammar
+from outrider.actors.statistics import Statistics
+from outrider.actors.supervisor import WorkerHealth, WorkerState
 
 CONTEXT_LEN = 64
+VOCAB_SIZE = 128
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LOGPROB = -0.5  # of every token; the next ids follow at -1.5, -2.5, …
+
+
+def alternatives(token_id: int, count: int) -> tuple[tuple[int, float], ...]:
+    """The token and the ids after it."""
+    return tuple(((token_id + rank) % VOCAB_SIZE, LOGPROB - rank) for rank in range(count))
+
+
+class ToyText:
+    """The text of one sequence: an id is a character."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def push(self, token_id: int) -> bool:
+        self._held += chr(token_id)
+        return False
+
+    def take(self) -> str:
+        text, self._held = self._held, ""
+        return text
 
 
 class ToyTokenizer:
     """Characters as ids."""
 
-    def encode(self, text: str) -> list[int]:
-        return [ord(letter) for letter in text]
+    def encode(self, text: str, adds_special: bool = True) -> list[int]:
+        return [min(ord(letter), VOCAB_SIZE - 1) for letter in text]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        return self.encode("".join(f"<{turn['role']}>{turn['content']}" for turn in messages))
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
+        names = "".join(f"[{tool['function']['name']}]" for tool in tools or ())
+        turns = "".join(f"<{turn['role']}>{turn['content']}" for turn in messages)
+        return self.encode(names + turns)
+
+    def stream(self, prompt_ids: Sequence[int], stops: Sequence[str]) -> ToyText:
+        return ToyText()
 
 
 @dataclass
@@ -34,51 +71,96 @@ class ToyEngine:
     failure: Exception | None = None  # raised after `fails_after` commits
     fails_after: int = 1
     status: str = "ok"
+    script: str | None = None  # the text of every choice, in the place of letters
+    num_waiting: int = 0  # as its health says
     num_closed: int = 0  # sequences that ended, in whichever way
     requests: list[Request] = field(default_factory=list)
+    grammars: list[Grammar] = field(default_factory=list)  # checked
     tokenizer: ToyTokenizer = field(default_factory=ToyTokenizer)
+    statistics: Statistics = field(default_factory=Statistics)
     info: Any = field(
         default_factory=lambda: SimpleNamespace(
             context_len=CONTEXT_LEN,
-            vocab_size=128,
+            vocab_size=VOCAB_SIZE,
             fingerprint="toy-1",
             k=4,
             draft="toy",
+            has_ngram=True,
             verification="coupled",
+            numerics="exact",
+            numerics_reason="",
         )
     )
 
     def check(self, request: Request) -> None:
-        if len(request.prompt_ids) >= CONTEXT_LEN:
-            got = len(request.prompt_ids)
-            raise InvalidRequest(f"Got {got} tokens, expected fewer than {CONTEXT_LEN}", "prompt")
+        got = len(request.prompt_ids)
+        if got >= self.info.context_len:
+            limit = self.info.context_len
+            raise InvalidRequest(f"Got {got} tokens, expected fewer than {limit}", "prompt")
+        if not all(0 <= token_id < VOCAB_SIZE for token_id in request.prompt_ids):
+            raise InvalidRequest("Got a token id out of range", "prompt")
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """One that says "slow" takes long, one that says "bad" is refused."""
+        self.grammars.append(grammar)
+        if "slow" in grammar.text:
+            time.sleep(0.2)
+        if "bad" in grammar.text:
+            raise InvalidRequest("Got a grammar that is bad", "structured_outputs")
 
     async def generate(self, request: Request) -> AsyncGenerator[Chunk]:
         self.requests.append(request)
         try:
-            left = request.sampling.max_tokens
-            offset = request.seed + len(request.prompt_ids)
-            for step in range(left):
+            text, reason = self._text(request)
+            start = 0 if request.resumed is None else len(request.resumed.output_ids)
+            for step, at in enumerate(range(start, max(len(text), start + 1), 2)):
                 await asyncio.sleep(self.delay_s)
                 if self.failure is not None and step == self.fails_after:
                     raise self.failure
-                text = "".join(LETTERS[(offset + 2 * step + i) % 26] for i in range(min(2, left)))
-                left -= len(text)
-                yield Chunk(
-                    token_ids=tuple(map(ord, text)),
-                    logprobs=(-0.5,) * len(text),
-                    text=text,
-                    num_drafted=4,
-                    num_accepted=len(text) - 1,
-                    finish_reason=None if left else FinishReason.LENGTH,
-                )
-                if not left:
-                    return
+                is_last = at + 2 >= len(text)
+                yield self._chunk(request, text[at : at + 2], step, reason if is_last else None)
         finally:
             self.num_closed += 1
 
+    def _text(self, request: Request) -> tuple[str, FinishReason]:
+        sampling = request.sampling
+        offset = request.seed + len(request.prompt_ids) + 7 * request.choice
+        text = "".join(LETTERS[(offset + i) % 26] for i in range(sampling.max_tokens))
+        if self.script is not None:
+            text = self.script[: sampling.max_tokens]
+        found = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
+        if found:
+            return text[: min(found)], FinishReason.STOP
+        has_ended = self.script is not None and len(self.script) <= sampling.max_tokens
+        return text, FinishReason.STOP if has_ended else FinishReason.LENGTH
+
+    def _chunk(self, request: Request, text: str, step: int, reason: FinishReason | None) -> Chunk:
+        ids, sampling = tuple(map(ord, text)), request.sampling
+        prompt = request.prompt_ids[1:] if step == 0 else ()
+        count = sampling.prompt_logprobs
+        return Chunk(
+            token_ids=ids,
+            logprobs=(LOGPROB,) * len(ids),
+            text=text,
+            top_logprobs=tuple(alternatives(i, sampling.num_top_logprobs) for i in ids),
+            prompt_logprobs=()
+            if count is None
+            else tuple(TokenLogprobs(i, LOGPROB, alternatives(i, count)) for i in prompt),
+            drafter="prediction" if request.prediction_ids else "draft",
+            num_drafted=4,
+            num_accepted=max(0, len(ids) - 1),
+            k_reason="fixed",
+            queued_s=0.125 if step == 0 else None,
+            finish_reason=reason,
+        )
+
     def health(self) -> Any:
-        worker = SimpleNamespace(role="target", pid=7, state="running")
+        worker = WorkerHealth("target", 7, "here", WorkerState.UP, "", num_restarts=2)
         return SimpleNamespace(
-            status=self.status, reason="", workers=(worker,), num_waiting=0, num_running=0
+            status=self.status,
+            reason="",
+            workers=(worker,),
+            num_waiting=self.num_waiting,
+            num_running=0,
+            kv_usage=0.25,
         )

@@ -1,0 +1,117 @@
+/**
+ * What the chunks of one stream add up to. Takes the time as an argument; knows of no page.
+ *
+ * @typedef {import("./origin.js").Origin} Origin
+ * @typedef {{numDrafted: number, numAccepted: number, proposer: Origin}} Round
+ * @typedef {{time_s: number, rate: number}} Speed tokens/s over the window that ends at `time_s`
+ */
+
+import { ORIGINS, originsOf, proposerOf } from "./origin.js";
+
+const WINDOW_S = 0.5;
+const SAMPLE_S = 0.05; // the chart's resolution
+
+export class Tally {
+  /** @type {number[]} */
+  tokenIds = [];
+  text = "";
+  /** @type {Round[]} */
+  rounds = [];
+  /** @type {Speed[]} */
+  speeds = [];
+  origins = new Map(ORIGINS.map((origin) => [origin, 0]));
+  /** @type {Map<string, number>} */
+  reasons = new Map(); // rounds by why they drafted so many
+  /** @type {string | null} */
+  finishReason = null;
+  /** @type {{time_s: number, numTokens: number}[]} */
+  #arrivals = []; // one a chunk, with the count up to it
+  #start_s;
+
+  /** @param {number} now_s when the request is sent */
+  constructor(now_s) {
+    this.#start_s = now_s;
+  }
+
+  /**
+   * Count one chunk.
+   * @param {import("./api.js").Chunk} chunk
+   * @param {number} now_s
+   */
+  add(chunk, now_s) {
+    this.tokenIds.push(...chunk.token_ids);
+    this.text += chunk.text;
+    this.finishReason = chunk.finish_reason;
+    const { num_drafted: numDrafted, num_accepted: numAccepted } = chunk;
+    this.rounds.push({ numDrafted, numAccepted, proposer: proposerOf(chunk) });
+    for (const origin of originsOf(chunk)) count(this.origins, origin);
+    count(this.reasons, chunk.k_reason);
+    this.#arrivals.push({ time_s: now_s, numTokens: this.tokenIds.length });
+  }
+
+  /**
+   * Note the speed of the moment, for the chart.
+   * @param {number} now_s
+   */
+  sample(now_s) {
+    const time_s = now_s - this.#start_s;
+    const last = this.speeds.at(-1);
+    if (this.#arrivals.length === 0 || (last && time_s - last.time_s < SAMPLE_S)) return;
+    const window_s = Math.min(WINDOW_S, time_s);
+    const since_s = now_s - window_s;
+    const before = this.#arrivals.findLast((arrival) => arrival.time_s <= since_s);
+    const numNew = this.tokenIds.length - (before?.numTokens ?? 0);
+    this.speeds.push({ time_s, rate: numNew / window_s });
+  }
+
+  /** Tokens a second behind the first chunk; null until a second one came. */
+  get tokensPerSecond() {
+    const first = this.#arrivals[0];
+    const last = this.#arrivals.at(-1);
+    if (!first || !last || last.time_s === first.time_s) return null;
+    return (last.numTokens - first.numTokens) / (last.time_s - first.time_s);
+  }
+
+  /** Seconds from the request to the first chunk; null until it came. */
+  get firstToken_s() {
+    const first = this.#arrivals[0];
+    return first ? first.time_s - this.#start_s : null;
+  }
+
+  /** Accepted of drafted tokens; null while none was drafted. */
+  get acceptance() {
+    const numDrafted = sum(this.rounds.map((round) => round.numDrafted));
+    if (numDrafted === 0) return null;
+    return sum(this.rounds.map((round) => round.numAccepted)) / numDrafted;
+  }
+
+  get tokensPerRound() {
+    return this.rounds.length > 0 ? this.tokenIds.length / this.rounds.length : null;
+  }
+}
+
+/**
+ * The index of the first token in which two texts differ; null if they are the same.
+ * @param {Tally} ours
+ * @param {Tally} theirs
+ */
+export function firstDifference(ours, theirs) {
+  const [one, other] = [ours.tokenIds, theirs.tokenIds];
+  const at = one.findIndex((id, index) => id !== other[index]);
+  if (at >= 0) return at;
+  return one.length === other.length && ours.text === theirs.text ? null : one.length;
+}
+
+/**
+ * @template T
+ * @param {Map<T, number>} counts
+ * @param {T} what
+ */
+function count(counts, what) {
+  counts.set(what, (counts.get(what) ?? 0) + 1);
+}
+
+/** @param {number[]} numbers */
+function sum(numbers) {
+  return numbers.reduce((total, number) => total + number, 0);
+}

@@ -1,0 +1,170 @@
+"""`outrider chat`: a conversation with a running server, each token coloured by where it came from.
+
+Answers go to standard output, all else to the other; colours only where that is a terminal.
+"""
+
+import contextlib
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from outrider.clients.client import Client, Stream
+from outrider.clients.errors import OutriderClientError
+from outrider.clients.options import Options
+from outrider.clients.results import Chunk, Origin
+from outrider.cluster.terminal import asking
+from outrider.cluster.terminal.console import stderr
+
+COLOURS = {
+    Origin.ACCEPTED: ("green", "drafted"),
+    Origin.NGRAM: ("cyan", "copied"),
+    Origin.RECOVERED: ("yellow", "corrected"),
+    Origin.BONUS: ("blue", "bonus"),
+    Origin.PLAIN: ("default", "plain"),
+    Origin.PREDICTION: ("magenta", "predicted"),
+}
+
+
+def chat(
+    url: asking.Url = None,
+    api_key: asking.ApiKey = None,
+    model: asking.Model = None,
+    system: Annotated[
+        str | None, typer.Option(help="The system's turn, before all others.")
+    ] = None,
+    max_tokens: asking.MaxTokens = 256,
+    temperature: asking.Temperature = None,
+    top_p: asking.TopP = None,
+    top_k: asking.TopK = None,
+    min_p: asking.MinP = None,
+    seed: asking.Seed = None,
+    stop: asking.Stop = None,
+    speculation: asking.Drafts = True,
+) -> None:
+    """Talk to a running server. Ctrl-C stops an answer, Ctrl-D ends the conversation."""
+    options = asking.options(
+        speculation,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        seed=seed,
+        stop=stop,
+    )
+    with asking.asked_server(url, api_key, model) as client:
+        Conversation(client, options, system).run()
+
+
+class Conversation:
+    """The turns so far, and how they are shown."""
+
+    def __init__(self, client: Client, options: Options, system: str | None) -> None:
+        self._client = client
+        self._options: Options = {**options, "return_token_texts": True}
+        self._turns = [] if system is None else [{"role": "system", "content": system}]
+        self._screen = Console(soft_wrap=True, highlight=False)
+        self._is_watched = sys.stdin.isatty() and self._screen.is_terminal
+
+    def run(self) -> None:
+        """Until the end of the input."""
+        if self._is_watched:
+            with contextlib.suppress(ImportError):
+                import readline  # noqa: F401  # gives input() its editing and history
+            stderr().print(_legend())
+        while (said := self._heard()) is not None:
+            if said.strip():
+                self._turns.append({"role": "user", "content": said})
+                self._answer()
+
+    def _heard(self) -> str | None:
+        """What the user says next; None at the end."""
+        while True:
+            try:
+                return input("\n> " if self._is_watched else "")
+            except EOFError:
+                if self._is_watched:
+                    stderr().print()
+                return None
+            except KeyboardInterrupt:
+                stderr().print("\n[dim]Ctrl-D ends[/dim]")
+
+    def _answer(self) -> None:
+        pace = Pace()
+        with self._client.stream(messages=self._turns, **self._options) as stream:
+            try:
+                for chunk in stream:
+                    pace.add(chunk)
+                    self._screen.print(_painted(chunk), end="")
+            except KeyboardInterrupt:
+                stderr().print("\n[dim]stopped[/dim]", end="")
+            except OutriderClientError as error:
+                stderr().print(Text.assemble(("\nerror: ", "bold red"), str(error)))
+            self._screen.print()
+            if stream.text:
+                self._turns.append({"role": "assistant", "content": stream.text})
+            else:
+                self._turns.pop()  # of a question without an answer nothing is kept
+            if self._is_watched and pace.num_tokens:
+                stderr().print(_figures(pace, stream))
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast tokens come, the first one apart."""
+
+    num_tokens: int = 0
+    asked_s: float = field(default_factory=time.monotonic)
+    first_s: float = 0.0
+    last_s: float = 0.0
+    num_first: int = 0  # tokens that came at once
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a commit, now."""
+        self.last_s = time.monotonic()
+        if not self.num_tokens:
+            self.first_s, self.num_first = self.last_s, len(chunk.token_ids)
+        self.num_tokens += len(chunk.token_ids)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """After the first commit; 0 if there was no other."""
+        elapsed_s = self.last_s - self.first_s
+        return (self.num_tokens - self.num_first) / elapsed_s if elapsed_s > 0 else 0.0
+
+
+def _painted(chunk: Chunk) -> Text:
+    """The text, each token's in the colour of its origin."""
+    if "".join(chunk.token_texts) != chunk.text:  # what a broken stream had held back
+        return Text(_harmless(chunk.text))
+    pairs = zip(chunk.token_texts, chunk.origins, strict=True)
+    return Text.assemble(*((_harmless(text), COLOURS[origin][0]) for text, origin in pairs))
+
+
+def _harmless(text: str) -> str:
+    """The text without power over the terminal."""
+    return text.replace("\x1b", "␛")
+
+
+def _legend() -> Text:
+    parts: list[str | tuple[str, str]] = ["tokens: "]
+    for colour, name in COLOURS.values():
+        parts += [("■ ", colour), f"{name}  "]
+    return Text.assemble(*parts)
+
+
+def _figures(pace: Pace, stream: Stream) -> Text:
+    speculation = stream.speculation
+    drafted, rate = speculation.num_drafted, speculation.acceptance_rate
+    accepted = f"{rate:.0%} of {drafted} drafted tokens accepted" if drafted else "nothing drafted"
+    return Text(
+        f"{pace.num_tokens} tokens, the first after {pace.first_s - pace.asked_s:.2f} s, then "
+        f"{pace.tokens_per_s:.0f} tokens/s; {accepted}, "
+        f"{speculation.tokens_per_round:.2f} tokens a round; seed {stream.seed}",
+        style="dim",
+    )

@@ -1,0 +1,39 @@
+"""The application on a free port, in a thread of its own, for clients that block."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from cluster.scripted_engine import ScriptedEngine
+
+from outrider.cluster.api.app import create_app
+from outrider.cluster.api.policy import Policy
+from outrider.cluster.api.served_engine import Service
+
+
+@dataclass
+class Site:
+    """Where it is, and what is behind it."""
+
+    engine: ScriptedEngine
+    url: str  # of the page, with a slash at its end
+
+
+@contextmanager
+def served(engine: ScriptedEngine, policy: Policy) -> Iterator[Site]:
+    """Up until the end of the block."""
+    app = create_app(Service("toy", engine=engine), policy)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield Site(engine, f"http://127.0.0.1:{port}/")
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,116 @@
+"""What the server says of itself, and text to ids and back."""
+
+from typing import Any
+
+import httpx
+import pytest
+from cluster.toy_engine import ToyEngine
+
+from outrider.cluster.api.served_engine import Service
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+async def test_there_and_back(http: httpx.AsyncClient, prefix: str) -> None:
+    reply = (await http.post(f"{prefix}/tokenize", json={"prompt": "hi"})).json()
+    assert reply == {"count": 2, "max_model_len": 64, "tokens": [104, 105]}
+    back = await http.post(f"{prefix}/detokenize", json={"tokens": reply["tokens"]})
+    assert back.json() == {"prompt": "hi"}
+
+
+async def test_the_ids_of_a_chat(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = {"model": "toy", "messages": messages, "tools": tools}
+    tokens = (await http.post("/tokenize", json=body)).json()["tokens"]
+    await http.post("/v1/generate", json=body | {"max_tokens": 1})
+    assert tuple(tokens) == engine.requests[0].prompt_ids
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "a", "messages": []}, "prompt"),
+        ("/tokenize", {"prompt": 1}, "prompt"),
+        ("/tokenize", {"messages": []}, "messages"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": [128]}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens"),
+    ],
+)
+async def test_what_cannot_be_turned(
+    http: httpx.AsyncClient, path: str, body: dict[str, Any], param: str
+) -> None:
+    reply = await http.post(path, json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+async def test_another_model_is_not_served(http: httpx.AsyncClient) -> None:
+    for path, body in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})):
+        assert (await http.post(path, json=body | {"model": "other"})).status_code == 404
+
+
+async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: ToyEngine) -> None:
+    service.tool_parser = "hermes"
+    told = (await http.get("/capabilities")).json()
+    assert told["model"]["fingerprint"] == "toy-1"
+    assert told["speculation"] == {
+        "drafters": ["draft", "ngram", "prediction"],
+        "verification_modes": ["coupled", "rejection"],
+        "default_verification": "coupled",
+        "max_k": 16,
+    }
+    assert told["structured_outputs"] == ["json", "regex", "choice", "grammar"]
+    assert told["tool_parser"] == "hermes"
+    assert told["limits"]["prompts"] == service.limits.max_prompts
+    parameters = told["endpoints"]["POST /v1/completions"]
+    silent = {name for name, field in parameters.items() if not field["has_effect"]}
+    assert silent == {"user", "metadata", "store", "service_tier", "safety_identifier"}
+    assert {"min_p", "logit_bias", "structured_outputs", "prediction"} <= set(parameters) - silent
+    assert told["endpoints"]["GET /health"] == {}
+    engine.info.draft, engine.info.has_ngram = None, False
+    assert (await http.get("/capabilities")).json()["speculation"]["drafters"] == ["prediction"]
+
+
+async def test_every_documented_parameter_is_accepted(http: httpx.AsyncClient) -> None:
+    """Null is every optional field's default: a name that the schema does not know is 400."""
+    endpoints = (await http.get("/capabilities")).json()["endpoints"]
+    required = {
+        "/v1/completions": {"model": "toy", "prompt": "a"},
+        "/v1/chat/completions": {"model": "toy", "messages": [{"role": "user", "content": "a"}]},
+        "/v1/generate": {"model": "toy", "prompts": ["a"]},
+    }
+    for path, body in required.items():
+        fields = dict.fromkeys(endpoints[f"POST {path}"]) | body
+        assert (await http.post(path, json=fields)).status_code == 200, path
+
+
+def references(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(references, value))
+    if not isinstance(value, dict):
+        return set()
+    own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+    return own.union(*map(references, value.values()))
+
+
+async def test_the_description_is_complete(http: httpx.AsyncClient) -> None:
+    described = (await http.get("/openapi.json")).json()
+    schemas = described["components"]["schemas"]
+    assert references(described) <= {f"#/components/schemas/{name}" for name in schemas}
+    for path in (
+        "/v1/completions", "/v1/chat/completions", "/v1/generate", "/tokenize", "/detokenize",
+        "/v1/tokenize", "/v1/detokenize",
+    ):  # fmt: skip
+        operation = described["paths"][path]["post"]
+        body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        assert "model" in schemas[body.rpartition("/")[2]]["properties"]
+        assert "$ref" in operation["responses"]["200"]["content"]["application/json"]["schema"]
+        for status in ("4XX", "5XX"):
+            refusal = operation["responses"][status]["content"]["application/json"]["schema"]
+            assert refusal == {"$ref": "#/components/schemas/ErrorReply"}
+    native = described["paths"]["/v1/generate"]["post"]
+    assert "application/msgpack" in native["requestBody"]["content"]
+    for path in ("/v1/models", "/v1/models/{name}", "/capabilities"):
+        answer = described["paths"][path]["get"]["responses"]["200"]
+        assert "$ref" in answer["content"]["application/json"]["schema"]

@@ -1,0 +1,233 @@
+"""Tools in a chat: offered through the template, called in the text, told as OpenAI tells them."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from cluster.sse import events
+from cluster.tool_calls import ULM, hermes, llama
+from cluster.toy_engine import ToyEngine
+
+from outrider.actors.sampling import GrammarKind
+from outrider.cluster.api.served_engine import Service
+
+URL = "/v1/chat/completions"
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"$ref": "#/$defs/city"}},
+    "$defs": {"city": {"type": "string"}},
+}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}
+TIME = {"type": "function", "function": {"name": "time", "description": "now"}}
+CHAT = {
+    "model": "toy",
+    "messages": [{"role": "user", "content": "?"}],
+    "tools": [WEATHER, TIME],
+    "max_tokens": 500,
+}
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+
+@pytest.fixture(params=["hermes", "llama3_json"])
+def written(request: pytest.FixtureRequest, service: Service, engine: ToyEngine) -> str:
+    """A call of `weather` as the served model writes it."""
+    service.tool_parser = request.param
+    engine.info.context_len = 1000
+    return hermes("weather", ULM) if request.param == "hermes" else llama("weather", ULM)
+
+
+async def test_a_call(http: httpx.AsyncClient, engine: ToyEngine, written: str) -> None:
+    engine.script = written
+    (choice,) = (await http.post(URL, json=CHAT)).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    assert call["id"].startswith("call_")
+    assert (call["type"], call["function"]) == (
+        "function",
+        {"name": "weather", "arguments": ULM},
+    )
+    prompt = engine.tokenizer.decode(engine.requests[0].prompt_ids)
+    assert prompt == "[weather][time]<user>?"
+    assert engine.requests[0].sampling.grammar is None
+
+
+async def test_a_streamed_call(http: httpx.AsyncClient, engine: ToyEngine, written: str) -> None:
+    engine.script = written
+    choices = [chunk["choices"][0] for chunk in await events(http, URL, CHAT)]
+    deltas = [choice["delta"] for choice in choices]
+    assert "".join(delta.get("content", "") for delta in deltas) == ""
+    (call,) = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert (call["index"], call["function"]["arguments"]) == (0, ULM)
+    assert choices[-1]["finish_reason"] == "tool_calls"
+    assert [choice["finish_reason"] for choice in choices[:-1]] == [None] * (len(choices) - 1)
+
+
+async def test_two_calls_and_a_text(
+    http: httpx.AsyncClient, engine: ToyEngine, service: Service
+) -> None:
+    service.tool_parser, engine.info.context_len = "hermes", 1000
+    engine.script = "Both.\n" + hermes("weather", ULM) + hermes("time", "{}")
+    message = (await http.post(URL, json=CHAT)).json()["choices"][0]["message"]
+    assert message["content"] == "Both."
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["weather", "time"]
+    assert len({call["id"] for call in message["tool_calls"]}) == 2
+    deltas = [chunk["choices"][0]["delta"] for chunk in await events(http, URL, CHAT)]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert [(c["index"], c["function"]["name"]) for c in calls] == [(0, "weather"), (1, "time")]
+    assert "".join(delta.get("content", "") for delta in deltas) == "Both."
+
+
+async def test_an_unfinished_call_is_text(
+    http: httpx.AsyncClient, engine: ToyEngine, written: str
+) -> None:
+    engine.script = written
+    (choice,) = (await http.post(URL, json=CHAT | {"max_tokens": 30})).json()["choices"]
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["content"] == written[:30]
+    assert "tool_calls" not in choice["message"]
+
+
+async def test_no_call_is_no_call(http: httpx.AsyncClient, engine: ToyEngine, written: str) -> None:
+    engine.script = "It rains."
+    (choice,) = (await http.post(URL, json=CHAT)).json()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", "It rains.")
+
+
+async def test_tools_that_may_not_be_called_are_not_shown(
+    http: httpx.AsyncClient, engine: ToyEngine, written: str
+) -> None:
+    engine.script = written
+    (choice,) = (await http.post(URL, json=CHAT | {"tool_choice": "none"})).json()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", written)
+    assert engine.tokenizer.decode(engine.requests[0].prompt_ids) == "<user>?"
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"), [("required", {"weather", "time"}), (NAMED, {"weather"})]
+)
+async def test_a_forced_call_is_a_grammar(
+    http: httpx.AsyncClient, engine: ToyEngine, written: str, choice: Any, names: set[str]
+) -> None:
+    engine.script = written
+    reply = (await http.post(URL, json=CHAT | {"tool_choice": choice})).json()
+    assert reply["choices"][0]["finish_reason"] == "tool_calls"
+    grammar = engine.requests[0].sampling.grammar
+    assert grammar is not None
+    assert engine.grammars == [grammar]
+    is_json = grammar.kind is GrammarKind.JSON
+    schema = json.loads(grammar.text if is_json else grammar.text.partition("%json ")[2])
+    schemas = schema.get("anyOf", [schema])
+    assert {s["properties"]["name"]["const"] for s in schemas} == names
+
+
+async def test_a_conversation_with_calls_goes_through_the_template(
+    http: httpx.AsyncClient, engine: ToyEngine, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        engine.tokenizer,
+        "render_chat",
+        lambda turns, tools=None: seen.append((turns, tools)) or [1],
+    )
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": ULM}}
+    messages = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": None, "refusal": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+    ]
+    reply = await http.post(URL, json=CHAT | {"messages": messages, "max_tokens": 1})
+    assert reply.status_code == 200, reply.text
+    ((turns, tools),) = seen
+    called = {"name": "weather", "arguments": {"city": "Ulm"}}
+    assert turns[1]["tool_calls"] == [{"id": "c1", "type": "function", "function": called}]
+    assert turns[2] == {"role": "tool", "content": "rain", "tool_call_id": "c1"}
+    assert tools == [WEATHER, TIME]
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "words"),
+    [
+        ({"tools": [], "tool_choice": "auto"}, "tool_choice", "without tools"),
+        ({"tools": None, "tool_choice": NAMED}, "tool_choice", "without tools"),
+        ({"tool_choice": "any"}, "tool_choice", '"none", "auto"'),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "sun"}}},
+            "tool_choice",
+            "expected one of weather, time",
+        ),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "Got no"),
+        ({"tools": [{"type": "retrieval"}]}, "tools[0].type", "function"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            "tools[0].function.name",
+            "letters",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "strict": True}}]},
+            "tools[0].function.strict",
+            "required",
+        ),
+        (
+            {
+                "tools": [
+                    {
+                        "type": "function",
+                        "function": {"name": "a", "parameters": {"$ref": "x.json"}},
+                    }
+                ]
+            },
+            "tools[0].function.parameters",
+            "within the schema",
+        ),
+        ({"tools": [TIME] * 129}, "tools", "at most 128"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "beside tools"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs", "beside tools"),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [
+                            {
+                                "id": "c",
+                                "type": "function",
+                                "function": {"name": "a", "arguments": "["},
+                            }
+                        ],
+                    }
+                ]
+            },
+            "messages[0].tool_calls[0].function.arguments",
+            "no JSON object",
+        ),
+    ],
+    ids=str,
+)
+async def test_a_bad_offer(
+    http: httpx.AsyncClient, written: str, change: dict[str, Any], param: str, words: str
+) -> None:
+    reply = await http.post(URL, json=CHAT | change)
+    assert reply.status_code == 400, reply.text
+    assert reply.json()["error"]["param"] == param
+    assert words in reply.json()["error"]["message"]
+
+
+async def test_a_schema_that_does_not_compile_is_the_tools_fault(
+    http: httpx.AsyncClient, written: str
+) -> None:
+    tool = {"type": "function", "function": {"name": "a", "parameters": {"type": "bad"}}}
+    reply = await http.post(URL, json=CHAT | {"tools": [tool], "tool_choice": "required"})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools")
+
+
+async def test_strict_tools_where_a_call_is_forced(http: httpx.AsyncClient, written: str) -> None:
+    tool = {"type": "function", "function": {"name": "a", "strict": True}}
+    body = CHAT | {"tools": [tool], "tool_choice": "required"}
+    assert (await http.post(URL, json=body)).status_code == 200
+
+
+async def test_a_server_that_knows_no_format_refuses(http: httpx.AsyncClient) -> None:
+    error = (await http.post(URL, json=CHAT)).json()["error"]
+    assert (error["param"], error["code"]) == ("tools", "invalid_value")
