@@ -31,7 +31,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from outrider.actors.engine import Engine, EngineConfig
+from outrider.actors.engine import Engine
+from outrider.actors.engine_config import EngineConfig
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation
 from outrider.actors.wiring import InlineWiring
@@ -45,7 +46,7 @@ PROMPTS = [
     "How do I use json.dumps?",
 ]
 KS = (1, 2, 3, 4, 5)
-HTTP_KS = (2, 4)
+HTTP_KS = (3, 4)
 ASSISTED = (3, 4, 5, 6)
 
 
