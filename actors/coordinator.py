@@ -57,7 +57,7 @@ class Coordinator:
         trace: Trace,
         is_paired: bool = False,
     ) -> None:
-        self._verifying = Verifying(target, statistics)
+        self._verifying = Verifying(target, scheduler.limits.num_pages, statistics)
         self._draft = draft
         self._is_paired = is_paired  # the target's process is the draft's too
         self._proposing = proposing
@@ -88,8 +88,15 @@ class Coordinator:
 
     @property
     def kv_usage(self) -> float:
-        """The share of the target's pages that running sequences may come to need."""
-        return self._scheduler.num_reserved / self._scheduler.limits.num_pages
+        """The share of the target's pages that running sequences hold."""
+        return 1 - self._verifying.num_free_pages / self._scheduler.limits.num_pages
+
+    @property
+    def queue_age_s(self) -> float:
+        """How long the oldest has waited, of those that wait."""
+        queued_at = (sequence.queued_at for sequence in self._scheduler.waiting)
+        now = self._clock()
+        return now - min(queued_at, default=now)
 
     @property
     def num_running(self) -> int:
@@ -139,12 +146,9 @@ class Coordinator:
         """One round. The steps are the system in four words."""
         started = self._clock()
         await self._close_left()
-        admitted = self._scheduler.admit()
-        for sequence in admitted:
-            sequence.queued_s = started - sequence.queued_at
-        await self._open(admitted)
+        await self._admit(started)
         choice = self._proposing.choose(self._scheduler.running)
-        plan = self._scheduler.plan(max(choice.k, choice.ngram_k))
+        plan = await self._plan(max(choice.k, choice.ngram_k))
         self._asked = plan.sequences
         if not plan.sequences:
             await asyncio.sleep(0)  # whoever can change that may run
@@ -214,6 +218,24 @@ class Coordinator:
             self._streams.fail_some(self._asked, error)
 
     # schedule
+
+    async def _admit(self, now: float) -> None:
+        while admitted := self._scheduler.admit(now, self._verifying.num_free_pages):
+            await self._open(admitted)
+            self._statistics.add(
+                num_prompt_tokens=sum(len(s.request.prompt_ids) for s in admitted),
+                num_cached_tokens=sum(sequence.num_cached for sequence in admitted),
+            )
+
+    async def _plan(self, k: int) -> Plan:
+        """The next round; who must leave for it has left."""
+        plan = self._scheduler.plan(k)
+        while sequence := self._scheduler.preempt(plan, self._verifying.num_free_pages):
+            self._statistics.add(num_preempted=1)
+            self._streams.left.append(sequence.seq)
+            await self._close_left()
+            plan = self._scheduler.plan(k)
+        return plan
 
     async def _close_left(self) -> None:
         left = self._streams.left
@@ -295,6 +317,7 @@ class Coordinator:
                 num_accepted=verdict.num_accepted,
                 k_reason=self._proposing.depth.reason(sequence),
                 queued_s=queued_s,
+                num_cached=0 if queued_s is None else sequence.num_cached,
                 finish_reason=reason,
             )
         )

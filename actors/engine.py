@@ -52,7 +52,8 @@ class EngineHealth:
     workers: tuple[WorkerHealth, ...]
     num_waiting: int
     num_running: int
-    kv_usage: float  # share of the target's pages that running sequences may come to need
+    queue_age_s: float  # how long the oldest of those that wait has waited
+    kv_usage: float  # share of the target's pages that running sequences hold
 
 
 class Engine:
@@ -98,6 +99,7 @@ class Engine:
                 config.max_batch,
                 config.max_waiting,
                 config.token_budget,
+                config.has_prefix_cache,
             )
             scheduler, statistics = Scheduler(limits), Statistics()
             pipeline = _pipeline(config, wiring)
@@ -180,6 +182,7 @@ class Engine:
             workers,
             coordinator.num_waiting,
             coordinator.num_running,
+            coordinator.queue_age_s,
             coordinator.kv_usage,
         )
 
@@ -203,6 +206,7 @@ def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
         dtype=config.dtype,
         numerics=config.numerics,
         num_threads=config.num_threads,
+        has_prefix_cache=config.has_prefix_cache,
     )
     if config.draft is None:
         return [target]
@@ -226,6 +230,7 @@ def _info_of(config: EngineConfig, facts: Description, pipeline: Pipeline) -> En
         fingerprint=facts.fingerprint,
         pipeline=pipeline.value,
         has_ngram=config.has_ngram,
+        has_prefix_cache=config.has_prefix_cache,
         k=config.k,
         verification=config.verification.value,
     )

@@ -29,6 +29,7 @@ class EngineConfig:
     lookahead: Literal["adaptive", "simple", "fixed"] = "adaptive"  # who chooses k, from k on
     fan: int | None = None  # guesses at each position of a forecast, of lookahead 'fixed'
     has_ngram: bool = True  # copy from a sequence's own past where the draft has nothing
+    has_prefix_cache: bool = True  # keep the KV of what ended, for prompts that begin alike
     trace: Path | None = None  # a timeline of every round is written here at the end
     worker_deadline_s: float = 30.0  # a worker that answers nothing for so long is replaced
 

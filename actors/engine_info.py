@@ -18,5 +18,6 @@ class EngineInfo:
     fingerprint: str
     pipeline: str  # in effect: "forecast" | "lockstep"
     has_ngram: bool
+    has_prefix_cache: bool
     k: int  # the controller's first
     verification: str

@@ -51,21 +51,29 @@ class OpenRow(Record, frozen=True):
     seed: UInt64
     choice: Count
     max_len: Count  # the sequence never grows beyond this many positions
+    cache_salt: str = ""  # KV is shared only among sequences with the same one
     edits: EditRules | None = None
     num_top: Count = 0  # likeliest ids to tell with each token
     prompt_top: Count | None = None  # and with each of the prompt's; None tells nothing of those
 
 
 class Open(Message, frozen=True):
-    """Take these sequences on. Answered by Done."""
+    """Take these sequences on. Answered by Room."""
 
     rows: tuple[OpenRow, ...]
 
 
 class Close(Message, frozen=True):
-    """Forget these sequences and free their pages; unknown ones are ignored. Answered by Done."""
+    """Forget these sequences and free their pages; unknown ones are ignored. Answered by Room."""
 
     seqs: tuple[int, ...]
+
+
+class Room(Message, frozen=True):
+    """What the pool holds now."""
+
+    num_free_pages: Count  # those included that are only kept in case
+    num_cached: tuple[Count, ...] = ()  # of each row of OPEN: tokens whose KV was there already
 
 
 class Done(Message, frozen=True):
@@ -219,6 +227,7 @@ class Verdicts(Message, frozen=True):
     started_s: float  # by its machine's monotonic clock
     forward_s: float
     verdict_s: float
+    num_free_pages: Count  # now, as Room's
     prompts: tuple[PromptRow, ...] = ()
 
 
@@ -293,6 +302,7 @@ class Failure(Message, frozen=True):
 AnyMessage = (
     Open
     | Close
+    | Room
     | Done
     | Propose
     | Proposals

@@ -27,6 +27,8 @@ class Request:
     prediction_ids: tuple[int, ...] = ()  # what the client expects; drafted from, never believed
     resumed: "Resumed | None" = None
     tenant: str = ""  # whose it is; those who wait take turns
+    priority: int = 0  # lower goes first
+    cache_salt: str = ""  # KV is shared only among requests with the same one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +62,5 @@ class Chunk:
     num_accepted: int = 0  # of those, accepted
     k_reason: str = ""  # why the round drafted as far as it did
     queued_s: float | None = None  # on the first chunk: from submission to admission
+    num_cached: int = 0  # on the first chunk: tokens of the prompt whose KV was there already
     finish_reason: FinishReason | None = None  # set on the last chunk

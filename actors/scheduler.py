@@ -1,17 +1,19 @@
 """Who runs in the next round: admission by pages, then a token budget, decoding rows first.
 
-A sequence is admitted when the pool could hold it grown to its full length, so no round can run out
-of pages. Knows nothing of workers or time.
+A sequence begins when its text so far finds room beside those that run; where they outgrow the pool
+the newest leaves and is computed again later. Knows nothing of workers.
 """
 
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import InvalidRequest, Overloaded
 from outrider.actors.sampling import MAX_K
-from outrider.actors.sequence import Event, Sequence, State
+from outrider.actors.sequence import Sequence, State
 
 MIN_CHUNK = 16  # a prompt makes at least this progress each round, however full the batch
+AGING_S = 30.0  # waiting so long is worth a step of priority: nobody starves
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Limits:
     max_batch: int  # sequences admitted at once
     max_waiting: int
     token_budget: int  # tokens of one target forward
+    has_prefix_cache: bool = True
 
 
 @dataclass(slots=True)
@@ -44,22 +47,16 @@ class Plan:
 
 
 class Scheduler:
-    """Waiting and running sequences."""
+    """Waiting and running sequences. The free pages are the target's own count of them."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
-        self.num_reserved = 0  # pages
-
-    def num_pages_for(self, max_len: int) -> int:
-        """Pages of a sequence at its longest, with a full proposal beyond it."""
-        return -(-(max_len + MAX_K) // self.limits.page_size)
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []  # by when they were admitted
 
     def check(self, max_len: int) -> None:
         """Raises InvalidRequest if it could never run, Overloaded if the queue is full."""
-        need = self.num_pages_for(max_len)
-        if need > self.limits.num_pages:
+        if self._pages(max_len + MAX_K) > self.limits.num_pages:
             most = self.limits.num_pages * self.limits.page_size - MAX_K
             raise InvalidRequest(
                 f"Got {max_len} tokens of prompt and output, this server holds {most}",
@@ -75,31 +72,50 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence that has ended; its pages are free again."""
-        if sequence in self.running:
-            self.running.remove(sequence)
-            self.num_reserved -= self.num_pages_for(sequence.max_len)
-        elif sequence in self.waiting:
-            self.waiting.remove(sequence)
+        """Forget a sequence that has ended."""
+        for line in (self.running, self.waiting):
+            if sequence in line:
+                line.remove(sequence)
 
-    def admit(self) -> list[Sequence]:
-        """Move from waiting to running while there is room: whose tenant has fewest running, of
-        equals who came first. Nobody overtakes one that is next and waits for pages.
+    def admit(self, now: float, num_free: int) -> list[Sequence]:
+        """Move from waiting to running while there is room.
+
+        By priority, then whose tenant has fewest running, then who came first. Nobody overtakes one
+        that waits for pages; one that waits for a prompt like its own to be computed lets others
+        by. Once these are open more may find room: what the target had of them is known then.
         """
-        admitted: list[Sequence] = []
-        shares = Counter(sequence.request.tenant for sequence in self.running)
-        while self.waiting and len(self.running) < self.limits.max_batch:
-            sequence = min(self.waiting, key=lambda each: shares[each.request.tenant])
-            need = self.num_pages_for(sequence.max_len)
-            if self.num_reserved + need > self.limits.num_pages:
-                break
+        admitted = []
+        while (sequence := self._next(now, num_free)) is not None:
             self.waiting.remove(sequence)
-            shares[sequence.request.tenant] += 1
-            self.num_reserved += need
-            sequence.apply(Event.ADMIT)
+            sequence.admit(now)
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
+
+    def _next(self, now: float, num_free: int) -> Sequence | None:
+        if len(self.running) >= self.limits.max_batch:
+            return None
+        shares = Counter(sequence.request.tenant for sequence in self.running)
+        for sequence in sorted(self.waiting, key=_turn(now, shares)):
+            if not self._is_being_computed(sequence):
+                return sequence if self._has_room(sequence, num_free) else None
+        return None
+
+    def preempt(self, plan: Plan, num_free: int) -> Sequence | None:
+        """Move the newest of the least important back to waiting, if the plan needs more pages
+        than are free.
+        """
+        need = sum(map(self._growth, plan.rows)) + sum(
+            self._pages(s.num_computed + size) - self._pages(s.num_computed)
+            for s, size in plan.prefill
+        )
+        if need <= num_free or len(self.running) == 1:
+            return None
+        newest = max(reversed(self.running), key=lambda s: s.request.priority)
+        newest.preempt()
+        self.running.remove(newest)
+        self.waiting.append(newest)
+        return newest
 
     def plan(self, k: int) -> Plan:
         """The next round, if each decoding row drafts up to k tokens."""
@@ -117,3 +133,58 @@ class Scheduler:
                 plan.prefill.append((sequence, size))
             budget -= size + k + 1
         return plan
+
+    # pages
+
+    def _pages(self, num_rows: int) -> int:
+        return -(-num_rows // self.limits.page_size)
+
+    def _growth(self, sequence: Sequence) -> int:
+        """Pages that a verdict may need beyond those it has: its text, and the longest proposal."""
+        return self._pages(sequence.base + MAX_K) - self._pages(sequence.num_computed)
+
+    def _has_room(self, sequence: Sequence, num_free: int) -> bool:
+        """Beside what the running ones need to be computed, and a page for each to grow into."""
+        if not self.running:
+            return True
+        room = num_free - sum(self._growth(other) + 1 for other in self.running)
+        need = self._growth(sequence)
+        return need <= room or any(
+            need - self._common_pages(sequence, other) <= room for other in self.running
+        )
+
+    def _is_being_computed(self, sequence: Sequence) -> bool:
+        """Whether a running prompt is about to fill pages that this one begins with, too."""
+        return any(
+            other.state is State.PREFILLING
+            and self._common_pages(sequence, other) > other.num_prefilled // self.limits.page_size
+            for other in self.running
+        )
+
+    def _common_pages(self, sequence: Sequence, other: Sequence) -> int:
+        """Full pages that both prompts begin with, and that may be shared; the last id's is not."""
+        ours, theirs = sequence.request, other.request
+        if (
+            not self.limits.has_prefix_cache
+            or ours.cache_salt != theirs.cache_salt
+            or ours.sampling.prompt_logprobs is not None
+        ):
+            return 0
+        size = self.limits.page_size
+        low, high = 0, min(len(ours.prompt_ids) - 1, len(theirs.prompt_ids)) // size
+        while low < high:
+            middle = (low + high + 1) // 2
+            is_common = ours.prompt_ids[: middle * size] == theirs.prompt_ids[: middle * size]
+            low, high = (middle, high) if is_common else (low, middle - 1)
+        return low
+
+
+def _turn(now: float, shares: Counter[str]) -> Callable[[Sequence], tuple[float, int, float]]:
+    """What those who wait are sorted by."""
+
+    def turn(sequence: Sequence) -> tuple[float, int, float]:
+        request = sequence.request
+        steps = int((now - sequence.queued_at) / AGING_S)
+        return request.priority - steps, shares[request.tenant], sequence.queued_at
+
+    return turn

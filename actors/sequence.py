@@ -16,6 +16,7 @@ class State(Enum):
     WAITING = auto()  # for pages
     PREFILLING = auto()  # what it holds is being computed
     DECODING = auto()  # one verdict a round
+    PREEMPTED = auto()  # waiting again: others needed its pages
     FINISHED = auto()
     FAILED = auto()
     CANCELLED = auto()
@@ -32,6 +33,7 @@ class Event(Enum):
     PREFILLED = auto()
     REOPEN = auto()
     COMMIT = auto()
+    PREEMPT = auto()
     FINISH = auto()
     FAIL = auto()
     CANCEL = auto()
@@ -44,6 +46,9 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.DECODING, Event.REOPEN): State.PREFILLING,
     (State.DECODING, Event.COMMIT): State.DECODING,
     (State.DECODING, Event.FINISH): State.FINISHED,
+    (State.PREFILLING, Event.PREEMPT): State.PREEMPTED,
+    (State.DECODING, Event.PREEMPT): State.PREEMPTED,
+    (State.PREEMPTED, Event.ADMIT): State.PREFILLING,
     **{(state, Event.FAIL): State.FAILED for state in State if not state.is_final},
     **{(state, Event.CANCEL): State.CANCELLED for state in State if not state.is_final},
 }
@@ -66,6 +71,7 @@ class Sequence:
         self.num_proposals = 0
         self.queued_at = 0.0  # by the coordinator's clock
         self.queued_s: float | None = None  # once admitted, until told
+        self.num_cached = 0  # tokens whose KV was there when the target last opened it
 
     @property
     def base(self) -> int:
@@ -76,6 +82,11 @@ class Sequence:
     def num_left(self) -> int:
         """Tokens it may still commit."""
         return self.max_len - self.base
+
+    @property
+    def num_computed(self) -> int:
+        """Rows of KV that the target holds of it between two rounds."""
+        return self.base - 1 if self.state is State.DECODING else self.num_prefilled
 
     @property
     def num_to_prefill(self) -> int:
@@ -89,6 +100,17 @@ class Sequence:
             raise IllegalTransition(f"Got {event.name} for a sequence that is {self.state.name}")
         self.state = state
 
+    def admit(self, now: float) -> None:
+        """It is its turn; how long it was queued counts the first time only."""
+        is_new = self.state is State.WAITING
+        self.apply(Event.ADMIT)
+        if is_new:
+            self.queued_s = now - self.queued_at
+
+    def opened(self, num_cached: int) -> None:
+        """The target has taken it on, and need not compute so many of its tokens."""
+        self.num_prefilled = self.num_cached = num_cached
+
     def commit(self, token_ids: tuple[int, ...]) -> None:
         """Append what a verdict gave, already cut at the token that ends the sequence."""
         if not 1 <= len(token_ids) <= self.num_left:
@@ -100,7 +122,14 @@ class Sequence:
 
     def reopen(self) -> None:
         """The target's copy is gone: everything committed is computed again."""
-        self.apply(Event.REOPEN)
+        self._begin_again(Event.REOPEN)
+
+    def preempt(self) -> None:
+        """Give the target's copy up, until there is room for it again."""
+        self._begin_again(Event.PREEMPT)
+
+    def _begin_again(self, event: Event) -> None:
+        self.apply(event)
         self.num_prefilled = 0
         self.num_proposals += 1  # the proposal that was judged there keeps its name
 
@@ -128,6 +157,7 @@ class Sequence:
             seed=self.request.seed,
             choice=self.request.choice,
             max_len=self.max_len,
+            cache_salt=self.request.cache_salt,
             edits=self._edit_rules(),
             num_top=sampling.num_top_logprobs,
             prompt_top=None if self.output_ids else sampling.prompt_logprobs,

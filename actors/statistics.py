@@ -18,6 +18,9 @@ class Snapshot:
     num_target_passes: int = 0  # forwards of the target, prefill included
     num_draft_passes: int = 0
     num_draft_fed: int = 0  # tokens that the draft computed, used or not
+    num_prompt_tokens: int = 0  # of the sequences admitted, as often as they were
+    num_cached_tokens: int = 0  # of those, KV that the target had already
+    num_preempted: int = 0  # sequences that left for others' pages
     schedule_s: float = 0.0
     propose_s: float = 0.0
     verify_s: float = 0.0

@@ -10,6 +10,7 @@ from outrider.actors.messages import (
     AnyMessage,
     Close,
     Open,
+    Room,
     Round,
     RoundAnswer,
     Verdicts,
@@ -24,8 +25,10 @@ from outrider.actors.wire.peer import Peer
 class Verifying:
     """A target worker, and the next one when that is lost."""
 
-    def __init__(self, supervisor: Supervisor, statistics: Statistics) -> None:
+    def __init__(self, supervisor: Supervisor, num_pages: int, statistics: Statistics) -> None:
         self._supervisor = supervisor
+        self._num_pages = num_pages
+        self.num_free_pages = num_pages  # by its last answer
         self._statistics = statistics
         self._peer: Peer | None = None  # whom messages go to
 
@@ -39,21 +42,23 @@ class Verifying:
         peer = self._supervisor.peer or await self._supervisor.up()
         if peer is self._peer:
             return None
-        self._peer = peer
+        self._peer, self.num_free_pages = peer, self._num_pages
         return peer
 
     async def open(self, sequences: list[Sequence]) -> None:
         """Each by itself: the prompts of a full batch are no one frame."""
-        await asyncio.gather(*(self._ask(Open((s.open_row(),))) for s in sequences))
+        asked = [self._ask(Open((sequence.open_row(),))) for sequence in sequences]
+        for sequence, answer in zip(sequences, await asyncio.gather(*asked), strict=True):
+            sequence.opened(*self._room(answer).num_cached)
 
     async def close(self, seqs: tuple[int, ...]) -> None:
         """Unknown ones are ignored: a new target never heard of them."""
-        await self._ask(Close(seqs))
+        self._room(await self._ask(Close(seqs)))
 
     async def verify(self, message: Verify) -> Verdicts:
         """One forward."""
         if not message.rows and not message.prefill:
-            return Verdicts((), 0.0, 0.0, 0.0)
+            return Verdicts((), 0.0, 0.0, 0.0, self.num_free_pages)
         answer = await self._ask(message)
         if not isinstance(answer, Verdicts):
             raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
@@ -68,7 +73,14 @@ class Verifying:
         self._count(answer.verdicts)
         return answer
 
+    def _room(self, answer: AnyMessage) -> Room:
+        if not isinstance(answer, Room):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Room")
+        self.num_free_pages = answer.num_free_pages
+        return answer
+
     def _count(self, verdicts: Verdicts) -> None:
+        self.num_free_pages = verdicts.num_free_pages
         self._statistics.add(
             num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
         )

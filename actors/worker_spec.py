@@ -15,6 +15,7 @@ class WorkerSpec:
     dtype: str = "auto"
     numerics: str = "auto"  # "auto" | "exact" | "fast"
     num_threads: int = 1
+    has_prefix_cache: bool = True
     paired_draft: str | None = None  # of a target: the draft that shares its process and thread
 
 

@@ -1,8 +1,10 @@
-"""Ragged batches of requests, and what an engine makes of one."""
+"""Ragged batches of requests, what an engine makes of one, and that it holds nothing after."""
 
 import asyncio
 import random
+import time
 
+from outrider.actors.messages import Ping
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation
 
@@ -54,11 +56,23 @@ async def alone(engine, batch):
     return [await output(engine, speculating(each, is_enabled=False)) for each in batch]
 
 
-async def check(engine, sizes, ks):
+_KNOWN = {}
+
+
+async def known(engine, batch, tell=output):
+    """What `alone` gives, asked of one engine for all with its target: it depends on no more."""
+    key = tell, engine.info.fingerprint, tuple(batch)
+    if key not in _KNOWN:
+        plain = [speculating(each, is_enabled=False) for each in batch]
+        _KNOWN[key] = [await tell(engine, each) for each in plain]
+    return _KNOWN[key]
+
+
+async def check(engine, sizes, ks, oracle=alone):
     vocab = engine.info.vocab_size
     for number, sampling in enumerate(SAMPLINGS):
         batch = requests(max(sizes), sampling, vocab, number)
-        expected = await alone(engine, batch)
+        expected = await oracle(engine, batch)
         for size in sizes:
             for k in ks:
                 asked = [speculating(each, k=k) for each in batch[:size]]
@@ -66,3 +80,22 @@ async def check(engine, sizes, ks):
                 assert got == expected[:size], (sampling, size, k)
     assert engine.info.numerics == "exact"
     assert engine.health().status == "ok"
+
+
+async def pages_of(engine):
+    """(free, all) pages of each worker."""
+    crew = [each for each in (engine._crew.target, engine._crew.draft) if each is not None]
+    pongs = [await (await supervisor.up()).call(Ping()) for supervisor in crew]
+    return [(pong.num_free_pages, pong.num_pages, pong.num_sequences) for pong in pongs]
+
+
+async def drained(engine):
+    """Wait until nothing runs, then check that nothing is held."""
+    deadline = time.monotonic() + 60
+    while True:
+        health, pages = engine.health(), await pages_of(engine)
+        is_idle = health.num_running == health.num_waiting == 0
+        if is_idle and all(free == num and not sequences for free, num, sequences in pages):
+            return
+        assert time.monotonic() < deadline, (health, pages)
+        await asyncio.sleep(0.01)

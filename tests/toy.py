@@ -3,13 +3,13 @@
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.messages import (
     Close,
-    Done,
     Open,
     Ping,
     Pong,
     ProposalRow,
     Proposals,
     Propose,
+    Room,
     VerdictRow,
     Verdicts,
     Verify,
@@ -33,7 +33,9 @@ def continuation(prompt, count):
 class ToyWorker:
     """Keeps ids as a real worker does, and checks every base."""
 
-    def __init__(self):
+    def __init__(self, num_pages=1000):
+        self.num_pages = num_pages  # of 16 rows
+        self.num_rows = {}  # of KV, by sequence
         self.ids = {}
         self.log = []
         self.failure = None
@@ -50,17 +52,24 @@ class ToyWorker:
                 for row in message.rows:
                     assert row.seq not in self.ids
                     self.ids[row.seq] = [*row.prompt_ids, *row.committed_ids]
-                return Done()
+                    self.num_rows[row.seq] = 0
+                return Room(self.num_free_pages, (0,) * len(message.rows))
             case Close():
                 for seq in message.seqs:
                     self.ids.pop(seq, None)
-                return Done()
+                    self.num_rows.pop(seq, None)
+                return Room(self.num_free_pages)
             case Ping():
                 return Pong(self.role, 1, len(self.ids), 1, 1)
         return self.step(message)
 
+    @property
+    def num_free_pages(self):
+        return self.num_pages - sum(-(-rows // 16) for rows in self.num_rows.values())
+
     def reset(self):
         self.ids.clear()
+        self.num_rows.clear()
 
 
 class ToyTarget(ToyWorker):
@@ -68,7 +77,15 @@ class ToyTarget(ToyWorker):
 
     def step(self, message):
         assert isinstance(message, Verify)
-        return Verdicts(tuple(self.judge(row) for row in message.rows), 0.0, 0.001, 0.0)
+        for row in message.rows:
+            self.num_rows[row.seq] = row.base + len(row.tokens)
+        for row in message.prefill:
+            self.num_rows[row.seq] += row.num_tokens
+        assert self.num_free_pages >= 0  # as a real one would raise
+        rows = tuple(self.judge(row) for row in message.rows)
+        for row in message.rows:
+            self.num_rows[row.seq] = len(self.ids[row.seq]) - 1
+        return Verdicts(rows, 0.0, 0.001, 0.0, self.num_free_pages)
 
     def judge(self, row):
         ids = self.ids[row.seq]

@@ -43,12 +43,13 @@ class Bench:
     """A coordinator between two toys."""
 
     def __init__(self, k=4, period=3, has_draft=True, target_rules=None, clock=None, **limits):
-        self.targets = Place("target", toy.ToyTarget)
+        num_pages = limits.setdefault("num_pages", 1000)
+        self.targets = Place("target", lambda: toy.ToyTarget(num_pages))
         self.drafts = Place("draft", lambda: toy.ToyDraft(period))
         self.statistics = Statistics()
         self.scheduler = Scheduler(
-            Limits(**{"num_pages": 1000, "page_size": 16, "max_batch": 8, "max_waiting": 99,
-                      "token_budget": 64} | limits)
+            Limits(**{"page_size": 16, "max_batch": 8, "max_waiting": 99, "token_budget": 64}
+                   | limits)
         )  # fmt: skip
         self.num_seqs = 0
         ticks = itertools.count()

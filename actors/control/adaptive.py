@@ -2,7 +2,8 @@
 
 Decides every few rounds, from the model in `throughput` and what was measured. Only a promise of
 some percent moves it, but plain decoding needs none: a tie goes to the target alone. Of what was
-not measured for long the best is hoped, and so it is tried for a few rounds: the only probing.
+not measured for long the best is hoped, and so it is tried for a few rounds. A forecast that
+promises little is compared with plain decoding by turns: that is all the probing there is.
 """
 
 from collections import Counter
@@ -10,12 +11,15 @@ from dataclasses import dataclass, field
 
 from outrider.actors.control.acceptance import GOOD, Acceptance, Copies, Hits
 from outrider.actors.control.controller import Choice, Pipeline, usual_fan
+from outrider.actors.control.duel import Duel
 from outrider.actors.control.report import Lookup, Origin, RoundReport
 from outrider.actors.control.throughput import Throughput
 from outrider.actors.control.times import Level, TimeCurve
 from outrider.actors.sampling import MAX_K
 
 PERIOD = 16  # rounds between decisions
+AUDIT = 8  # plain rounds between drafted ones, to compare the two
+DOUBTFUL = 1.35  # a promise below this is compared
 TRIAL = 4  # rounds that show what an untried choice is worth
 MARGIN = 1.03  # what another choice must promise over the present one
 COMPANY = 1.04  # the target alone is faster than beside a busy draft: they share a machine
@@ -36,6 +40,8 @@ class _Load:
     plain_rest_s: Level = field(default_factory=Level)
     drafted_rest_s: Level = field(default_factory=Level)
     num_rounds_left: float = TRIAL  # until the next decision
+    duel: Duel = field(default_factory=Duel)
+    after_audit: Choice | None = None  # what goes on once it is over
 
 
 class AdaptiveController:
@@ -74,6 +80,9 @@ class AdaptiveController:
         is_drafted = self._learn_rows(report, load)
         self._learn_times(report, load, is_drafted)
         is_as_chosen = is_drafted or load.choice.k == 0
+        if is_as_chosen:
+            num_tokens = sum(row.num_accepted + 1 for row in report.rows)
+            load.duel.add(load.choice.k > 0, num_tokens, report.round_s)
         load.num_rounds_left -= PERIOD / TRIAL if is_as_chosen and _is_trial(load) else 1
         if load.num_rounds_left <= 0:
             self._decide(load, num_rows)
@@ -129,6 +138,9 @@ class AdaptiveController:
         return self._round - self._drafted_in >= self._patience
 
     def _decide(self, load: _Load, num_rows: int) -> None:
+        if load.after_audit is not None:
+            load.duel.compare(self._round)
+            load.choice, load.after_audit = load.after_audit, None
         model = self._model(load, num_rows)
         k, fan, reason = self._best(load, model)
         if self._is_long_ago:
@@ -142,6 +154,11 @@ class AdaptiveController:
         load.fan = fan
         load.num_rounds_left = PERIOD
         self._fade(load)
+        is_doubtful = model.at(k, fan) < DOUBTFUL * model.at(0, fan)
+        if k and not self._is_lockstep and is_doubtful and load.duel.is_due():
+            load.after_audit = load.choice
+            load.choice = _choice(0, fan, load.choice.ngram_k, "audit")
+            load.num_rounds_left = AUDIT
 
     def _model(self, load: _Load, num_rows: int) -> Throughput:
         load.verify.refresh(self._round)
@@ -165,6 +182,8 @@ class AdaptiveController:
         now, fan = load.choice.k, load.fan
         if not self._has_draft:
             return 0, fan, "no-draft"
+        if load.duel.is_lost(self._round):
+            return 0, fan, "slower"
         most = min(MAX_K, 2 * now + 1)  # it falls at once, but rises step by step
         k = max(range(1, most + 1), key=lambda k: model.at(k, fan))
         if not self._is_lockstep:

@@ -1,6 +1,7 @@
-"""The KV pool: token-major pages per layer, their allocation, and the caches that hold them.
+"""The KV pool: token-major pages per layer, and the caches that hold them.
 
-Knows pages, rows and lengths; not tokens, models or attention.
+Knows pages, rows and lengths; not tokens, models or attention. Who may have which page is `pages`'
+to know; a page that two caches share is never written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from outrider.actors.errors import IllegalTransition, PoolExhausted
+from outrider.actors.runner.pages import Pages
 
 Store = tuple[list[torch.Tensor], torch.Tensor | None]
 Rows = npt.NDArray[np.float32]
@@ -51,7 +53,7 @@ class KvPool:
         )
         self._layers: list[tuple[Rows, Rows]] = []
         self._arrays: tuple[Rows, Rows] | None = None
-        self._free = list(range(self.num_pages))[::-1]
+        self._pages = Pages(self.num_pages)
         self._free_slots: list[int] = []
         most_pages = min(self.num_pages, -(-max_rows // page_size))
         self.table: npt.NDArray[np.int32] = np.zeros((0, most_pages), np.int32)
@@ -82,7 +84,8 @@ class KvPool:
 
     @property
     def num_free_pages(self) -> int:
-        return len(self._free)
+        """Those included that are only kept, in case a text begins as theirs did."""
+        return self._pages.num_free
 
     def open(self) -> Cache:
         """A new, empty cache; it holds no page until something is written."""
@@ -109,19 +112,37 @@ class KvPool:
         """
         short = [(c, -(-(c.len + n) // self.page_size) - len(c.pages)) for c, n in wanted]
         need = sum(n for _, n in short if n > 0)
-        if need > len(self._free):
+        if need > self._pages.num_free:
             raise PoolExhausted(
                 f"This step needs {need} more pages of {self.page_size} tokens, "
-                f"{len(self._free)} of {self.num_pages} are free"
+                f"{self._pages.num_free} of {self.num_pages} are free"
             )
         room = self.table.shape[1]
         if any(len(cache.pages) + count > room for cache, count in short):
             raise PoolExhausted(f"A sequence may hold {room} pages, got one that needs more")
         for cache, count in short:
             for _ in range(count):
-                page = self._free.pop()
-                self.table[cache.slot, len(cache.pages)] = page
-                cache.pages.append(page)
+                self._append(cache, self._pages.take())
+
+    def share(self, cache: Cache, names: Sequence[bytes]) -> None:
+        """Begin an empty cache with the pages of these names, as many as are there in a row."""
+        if cache.pages or not cache.is_open:
+            raise IllegalTransition("Only an open, empty cache can begin with shared pages")
+        for name in names[: self.table.shape[1]]:
+            page = self._pages.share(name)
+            if page is None:
+                break
+            self._append(cache, page)
+        cache.len = len(cache.pages) * self.page_size
+
+    def name(self, cache: Cache, first: int, names: Sequence[bytes]) -> None:
+        """Let others share pages of a cache from `first` on: full, and as they will stay."""
+        for at, name in enumerate(names, first):
+            self._pages.name(cache.pages[at], name)
+
+    def _append(self, cache: Cache, page: int) -> None:
+        self.table[cache.slot, len(cache.pages)] = page
+        cache.pages.append(page)
 
     def truncate(self, cache: Cache, length: int) -> None:
         """Roll a cache back to `length` rows; whole pages beyond it become free."""
@@ -131,9 +152,12 @@ class KvPool:
             raise IllegalTransition(
                 f"Got a rollback to {length}, expected 0 ≤ length ≤ {cache.len}"
             )
-        cache.len = length
         keep = -(-length // self.page_size)
-        self._free += cache.pages[keep:][::-1]
+        if length % self.page_size:
+            self._pages.own(cache.pages[keep - 1])
+        cache.len = length
+        for page in reversed(cache.pages[keep:]):  # of a text that is kept its end goes first
+            self._pages.give_back(page)
         del cache.pages[keep:]
 
     def row(self, cache: Cache, position: int) -> int:

@@ -26,6 +26,11 @@ class Tokenizer:
         return dict(self._tokenizer.get_vocab())
 
     @property
+    def special_ids(self) -> set[int]:
+        """Of tokens that are no text."""
+        return set(self._tokenizer.all_special_ids)
+
+    @property
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
 

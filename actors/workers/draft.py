@@ -54,9 +54,15 @@ class DraftWorker(ModelWorker):
     """Answers PROPOSE."""
 
     def __init__(
-        self, runner: Runner, backend: TensorBackend, description: Description, num_target_ids: int
+        self,
+        runner: Runner,
+        backend: TensorBackend,
+        description: Description,
+        num_target_ids: int,
+        *,
+        shares_pages: bool = True,
     ) -> None:
-        super().__init__(runner, backend, description)
+        super().__init__(runner, backend, description, shares_pages=shares_pages)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
         self._forecaster = Forecaster(runner, backend, self._num_ids, self.sampling)
 
@@ -66,7 +72,9 @@ class DraftWorker(ModelWorker):
                 return self._propose(message)
             case Outcomes():
                 for row in message.rows:
-                    self._forecaster.outcome(row, self.find(row.seq))
+                    sequence = self.find(row.seq)
+                    self._forecaster.outcome(row, sequence)
+                    self.settle(sequence, min(sequence.cache.len, row.base))
                 return Done()
             case _:
                 return super().step(message)
@@ -134,6 +142,7 @@ class DraftWorker(ModelWorker):
         # The last id is computed again even where it was drafted rightly: its logits are needed.
         valid = min(sequence.cache.len, known + num_kept, ask.base - 1)
         self.runner.rollback(sequence.cache, valid)
+        self.settle(sequence, valid)
         self._check_ids(sequence, list(ask.committed))
         limit = ask.k
         if ask.base + ask.k > self.runner.loaded.context_len:

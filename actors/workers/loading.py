@@ -54,8 +54,9 @@ def _load_one(spec: WorkerSpec) -> ModelWorker:
     )
     backend, description = backend_for(torch.device(loaded.device)), _describe(spec, runner)
     if spec.role == "draft":
-        return DraftWorker(runner, backend, description, spec.num_target_ids)
-    return TargetWorker(runner, backend, description)
+        num_ids, shares = spec.num_target_ids, spec.has_prefix_cache
+        return DraftWorker(runner, backend, description, num_ids, shares_pages=shares)
+    return TargetWorker(runner, backend, description, shares_pages=spec.has_prefix_cache)
 
 
 def _describe(spec: WorkerSpec, runner: Runner) -> Description:

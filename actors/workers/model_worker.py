@@ -10,16 +10,17 @@ from outrider.actors.messages import (
     Close,
     Describe,
     Description,
-    Done,
     Open,
     OpenRow,
     Ping,
     Pong,
+    Room,
 )
 from outrider.actors.runner.kv_pool import Cache
 from outrider.actors.runner.runner import Runner
 from outrider.actors.text.grammar import Grammars
 from outrider.actors.workers.editor import Editor
+from outrider.actors.workers.page_names import PageNames
 from outrider.actors.workers.rule import sampling_of
 from outrider.kernels.contract import Sampling
 from outrider.kernels.on_device import TensorBackend
@@ -33,7 +34,9 @@ class WorkerSequence:
 
     row: OpenRow
     cache: Cache
+    names: PageNames
     ids: list[int] = field(default_factory=list)  # prompt and committed; the draft's guesses after
+    num_named: int = 0  # pages that others can share
     stop_reason: str = ""  # why the draft does not follow it any more
     editor: Editor | None = None  # where its logits are not taken as they are
 
@@ -46,11 +49,19 @@ class WorkerSequence:
 class ModelWorker:
     """Answers OPEN, CLOSE, DESCRIBE and PING; a subclass answers its own message in `step`."""
 
-    def __init__(self, runner: Runner, backend: TensorBackend, description: Description) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        backend: TensorBackend,
+        description: Description,
+        *,
+        shares_pages: bool = True,
+    ) -> None:
         self.role = description.role
         self.runner = runner
         self.backend = backend
         self.description = description
+        self._shares_pages = shares_pages
         self._grammars: Grammars | None = None  # made when first asked for
         self._sequences: dict[int, WorkerSequence] = {}
         self._samplings: dict[tuple[int, ...], Sampling] = {}  # by sequences, row by row
@@ -68,13 +79,12 @@ class ModelWorker:
     def handle(self, message: AnyMessage) -> AnyMessage:
         match message:
             case Open():
-                for row in message.rows:
-                    self._open(row)
-                return Done()
+                num_cached = tuple(self._open(row) for row in message.rows)
+                return Room(self.runner.num_free_pages, num_cached)
             case Close():
                 for seq in message.seqs:
                     self._close(seq)
-                return Done()
+                return Room(self.runner.num_free_pages)
             case Describe():
                 return self.description
             case Ping():
@@ -108,15 +118,30 @@ class ModelWorker:
             self._samplings[seqs] = found
         return found
 
-    def _open(self, row: OpenRow) -> None:
+    def settle(self, sequence: WorkerSequence, num_rows: int) -> None:
+        """Let others share what is full of the first rows: they are of committed ids."""
+        pool, first = self.runner.pool, sequence.num_named
+        num_pages = num_rows // pool.page_size
+        if self._shares_pages and num_pages > first:
+            pool.name(sequence.cache, first, sequence.names.upto(sequence.ids, num_pages)[first:])
+            sequence.num_named = num_pages
+
+    def _open(self, row: OpenRow) -> int:
+        """Take it on: how many of its tokens have KV already. The last one never has."""
         self._close(row.seq)
         ids = [*row.prompt_ids, *row.committed_ids]
         editor = None
         if row.edits is not None:
             editor = Editor(row, row.edits, self.runner.vocab_size, self._grammars_for)
-        sequence = WorkerSequence(row, self.runner.open(), ids, editor=editor)
+        pool = self.runner.pool
+        names = PageNames(row.cache_salt, pool.page_size)
+        sequence = WorkerSequence(row, self.runner.open(), names, ids, editor=editor)
+        if self._shares_pages and row.prompt_top is None:  # those rows' logits are to be told
+            pool.share(sequence.cache, names.upto(ids, (len(ids) - 1) // pool.page_size))
+            sequence.num_named = len(sequence.cache.pages)
         self._sequences[row.seq] = sequence
         self.opened(sequence)
+        return sequence.cache.len
 
     def _grammars_for(self, eos_ids: Many[int]) -> Grammars:
         """Compiles grammars; every sequence of a target ends by the same ids."""

@@ -43,13 +43,17 @@ class TargetWorker(ModelWorker):
         chunks = [self._chunk(row) for row in message.rows]
         chunks += [self._prefill_chunk(row) for row in message.prefill]
         seqs = [row.seq for row in message.rows] + [row.seq for row in message.prefill]
-        prompts = PromptReport(chunks, [self.find(seq) for seq in seqs])
+        sequences = [self.find(seq) for seq in seqs]
+        prompts = PromptReport(chunks, sequences)
         logits = self.runner.forward(prompts.chunks)
         computed = time.monotonic()
         told = prompts.rows(logits)
         rows = self._judge(message.rows, prompts.rest(logits)) if message.rows else ()
+        for sequence in sequences:
+            self.settle(sequence, sequence.cache.len)
         verdict_s = time.monotonic() - computed
-        return Verdicts(rows, started, computed - started, verdict_s, told)
+        num_free = self.runner.num_free_pages
+        return Verdicts(rows, started, computed - started, verdict_s, num_free, told)
 
     def _chunk(self, row: VerifyRow) -> Chunk:
         sequence = self.find(row.seq)

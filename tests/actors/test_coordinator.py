@@ -105,7 +105,7 @@ async def test_closing_a_stream_frees_its_place_and_disturbs_nobody():
         await settle()
         assert bench.target.ids == {}
         assert bench.coordinator.num_running == 0
-        assert bench.scheduler.num_reserved == 0
+        assert bench.coordinator.kv_usage == 0
         with pytest.raises(StopAsyncIteration):
             await leaving.__anext__()
     closed = {seq for m in bench.target.log if isinstance(m, Close) for seq in m.seqs}

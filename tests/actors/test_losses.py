@@ -26,7 +26,7 @@ async def settled(bench):
     for _ in range(50):
         await asyncio.sleep(0)
     assert bench.target.ids == bench.draft.ids == {}
-    assert (bench.coordinator.num_running, bench.scheduler.num_reserved) == (0, 0)
+    assert (bench.coordinator.num_running, bench.coordinator.kv_usage) == (0, 0)
 
 
 @pytest.mark.parametrize("is_carried_out", [False, True], ids=["before", "after"])

@@ -1,33 +1,54 @@
-"""Admission by pages and the token budget of a round."""
+"""Admission by pages and turn, preemption, and the token budget of a round."""
 
 import pytest
 
 from outrider.actors.errors import InvalidRequest, Overloaded
 from outrider.actors.request import Request
 from outrider.actors.sampling import MAX_K, SamplingParams
-from outrider.actors.scheduler import MIN_CHUNK, Limits, Scheduler
+from outrider.actors.scheduler import AGING_S, MIN_CHUNK, Limits, Scheduler
 from outrider.actors.sequence import Event, Sequence, State
 
 
-def scheduler(num_pages=100, max_batch=8, max_waiting=4, token_budget=64):
-    return Scheduler(Limits(num_pages, 16, max_batch, max_waiting, token_budget))
+def scheduler(num_pages=100, max_batch=8, max_waiting=4, token_budget=64, **limits):
+    return Scheduler(Limits(num_pages, 16, max_batch, max_waiting, token_budget, **limits))
 
 
-def sequence(seq, prompt_len=4, max_tokens=12, tenant=""):
-    sampling = SamplingParams(max_tokens=max_tokens)
-    request = Request((1,) * prompt_len, sampling, seed=0, tenant=tenant)
-    return Sequence(seq, request, prompt_len + max_tokens)
+def sequence(seq, prompt=4, max_tokens=12, queued_at=0.0, prompt_logprobs=None, **request):
+    """Prompts of other sequences begin differently; `prompt` is one, or its length."""
+    ids = prompt if isinstance(prompt, tuple) else (seq,) + (1,) * (prompt - 1)
+    sampling = SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs)
+    made = Sequence(seq, Request(ids, sampling, seed=0, **request), len(ids) + max_tokens)
+    made.queued_at = queued_at
+    return made
 
 
-def test_admission_is_in_order_and_stops_where_pages_would_run_out():
-    subject = scheduler(num_pages=5)  # a sequence of 16 and a proposal of 16 takes two
+def admitted(subject, num_free=100, now=0.0):
+    """Who is admitted, the target having the pages of none of them."""
+    return subject.admit(now, num_free)
+
+
+def decoding(subject, each):
+    each.num_prefilled = each.base - 1
+    each.apply(Event.PREFILLED)
+    return each
+
+
+def test_admission_is_in_order_and_leaves_a_page_to_grow_into():
+    subject = scheduler(num_pages=5)  # a text of 4 and a proposal of 16 take two
     sequences = [sequence(i) for i in range(3)]
     for each in sequences:
         subject.add(each)
-    assert subject.admit() == sequences[:2]
-    assert subject.admit() == []
+    assert admitted(subject, num_free=5) == sequences[:2]
+    assert admitted(subject, num_free=5) == []
     subject.remove(sequences[0])
-    assert subject.admit() == sequences[2:]
+    assert admitted(subject, num_free=5) == sequences[2:]
+
+
+def test_a_sequence_begins_by_the_text_it_has_not_by_what_it_may_become():
+    subject = scheduler(num_pages=100)
+    for each in (long := [sequence(i, max_tokens=1000) for i in range(8)]):
+        subject.add(each)
+    assert admitted(subject) == long
 
 
 def test_tenants_take_turns():
@@ -35,23 +56,114 @@ def test_tenants_take_turns():
     greedy, modest = [sequence(i, tenant="a") for i in range(5)], sequence(9, tenant="b")
     for each in (*greedy, modest):
         subject.add(each)
-    assert subject.admit() == [greedy[0], modest, greedy[1]]
+    assert admitted(subject) == [greedy[0], modest, greedy[1]]
     subject.remove(modest)
     late = sequence(10, tenant="b")
     subject.add(late)
-    assert subject.admit() == [late]
+    assert admitted(subject) == [late]
+
+
+def test_priority_goes_before_turns_and_waiting_is_worth_priority():
+    subject = scheduler(max_batch=1)
+    low, high = sequence(1, priority=1), sequence(2, queued_at=9.0, tenant="b")
+    for each in (low, high):
+        subject.add(each)
+    assert admitted(subject, now=9.0) == [high]
+    subject.remove(high)
+    later = sequence(3, queued_at=AGING_S + 1)
+    subject.add(later)
+    assert admitted(subject, now=AGING_S + 1) == [low]  # as important by now, and older
+
+
+def test_whoever_does_not_fit_is_not_overtaken():
+    subject = scheduler()
+    running, large, small = sequence(1), sequence(2, prompt=400), sequence(3)
+    subject.add(running)
+    assert admitted(subject) == [running]
+    for each in (large, small):
+        subject.add(each)
+    assert admitted(subject, num_free=20) == []
+
+
+def test_the_newest_of_the_least_important_leaves_when_pages_run_out():
+    subject = scheduler()
+    first, low, high, new = (
+        sequence(1), sequence(2, priority=1), sequence(3), sequence(4, queued_at=1.0)
+    )  # fmt: skip
+    for each in (low, first, high, new):
+        subject.add(each)
+    assert len(admitted(subject)) == 4
+    for each in subject.running:
+        decoding(subject, each)
+    low.commit((7, 8))
+    plan = subject.plan(k=4)
+    assert subject.preempt(plan, num_free=4) is None  # one page more for each
+    left = [subject.preempt(subject.plan(k=4), num_free=n) for n in (3, 2, 1, 0)]
+    assert left == [low, new, high, None]  # one alone always goes on
+    assert (low.state, low.num_to_prefill, low.output_ids) == (State.PREEMPTED, 5, [7, 8])
+    subject.remove(first)
+    assert admitted(subject) == [high, new, low]
+    assert low.state is State.PREFILLING
+    assert low.queued_s == 0.0  # of its first turn
+
+
+SHARED = tuple(range(100))
+
+
+@pytest.mark.parametrize(
+    ("other", "waits"),
+    [
+        ({}, True),
+        ({"prompt": (*SHARED[:15], 7, *SHARED[16:])}, False),
+        ({"prompt": (*SHARED[:16], 7, *SHARED[17:])}, True),
+        ({"cache_salt": "theirs"}, False),
+        ({"prompt_logprobs": 0}, False),
+        ({"prompt": SHARED[:16]}, False),  # its last id is computed by itself
+        ({"prompt": SHARED[:17]}, True),
+    ],
+)
+def test_who_begins_alike_waits_for_what_is_being_computed_and_lets_others_by(other, waits):
+    subject = scheduler()
+    first, stranger = sequence(1, prompt=SHARED), sequence(3, prompt=50)
+    second = sequence(2, **{"prompt": SHARED} | other)
+    for each in (first, second, stranger):
+        subject.add(each)
+    assert admitted(subject) == ([first, stranger] if waits else [first, second, stranger])
+    first.num_prefilled = 96
+    assert admitted(subject) == ([second] if waits else [])
+
+
+def test_nobody_waits_for_pages_that_are_not_kept():
+    subject = scheduler(has_prefix_cache=False)
+    for each in (alike := [sequence(i, prompt=SHARED) for i in (1, 2)]):
+        subject.add(each)
+    assert admitted(subject) == alike
+
+
+def test_shared_pages_are_counted_once():
+    subject = scheduler(num_pages=20)
+    first, second, stranger = (
+        sequence(1, prompt=SHARED), sequence(2, prompt=SHARED), sequence(3, prompt=100)
+    )  # fmt: skip
+    subject.add(first)
+    assert admitted(subject, num_free=10) == [first]
+    decoding(subject, first)
+    subject.add(stranger)
+    assert admitted(subject, num_free=6) == []
+    subject.remove(stranger)
+    subject.add(second)
+    assert admitted(subject, num_free=6) == [second]
 
 
 def test_prompts_progress_beside_rows_that_could_take_the_whole_budget():
     subject = scheduler(token_budget=64)
-    decoding = sequence(1)
-    subject.add(decoding)
-    subject.admit()
-    decoding.num_prefilled = 3
-    decoding.apply(Event.PREFILLED)
-    new = sequence(2, prompt_len=100)
+    row = sequence(1)
+    subject.add(row)
+    admitted(subject)
+    decoding(subject, row)
+    new = sequence(2, prompt=100)
     subject.add(new)
-    subject.admit()
+    admitted(subject)
     assert subject.plan(k=99).prefill == [(new, MIN_CHUNK)]
 
 
@@ -59,7 +171,7 @@ def test_a_batch_is_bounded():
     subject = scheduler(max_batch=2)
     for i in range(3):
         subject.add(sequence(i))
-    assert len(subject.admit()) == 2
+    assert len(admitted(subject)) == 2
 
 
 def test_a_request_that_could_never_run_is_refused_at_once():
@@ -76,24 +188,15 @@ def test_the_queue_is_bounded():
         subject.check(16)
 
 
-def test_removing_gives_back_exactly_what_was_reserved():
-    subject = scheduler(num_pages=4)
-    for round_ in range(5):
-        each = sequence(round_, max_tokens=44)
-        subject.add(each)
-        assert subject.admit() == [each]
-        subject.remove(each)
-
-
 def test_decoding_rows_come_first_and_prompts_share_what_is_left():
     subject = scheduler(token_budget=64)
-    decoding, short, long = sequence(1), sequence(2, prompt_len=10), sequence(3, prompt_len=500)
-    for each in (decoding, short, long):
+    row, short, long = sequence(1), sequence(2, prompt=10), sequence(3, prompt=500)
+    for each in (row, short, long):
         subject.add(each)
-    subject.admit()
-    decoding.apply(Event.PREFILLED)
+    admitted(subject)
+    decoding(subject, row)
     plan = subject.plan(k=3)
-    assert plan.rows == [decoding, short]  # a prompt that fits gets its verdict at once
+    assert plan.rows == [row, short]  # a prompt that fits gets its verdict at once
     ((prefilled, size),) = plan.prefill
     assert prefilled is long
     assert 4 + (9 + 4) + size == 64
@@ -103,8 +206,8 @@ def test_decoding_rows_come_first_and_prompts_share_what_is_left():
 
 def test_a_full_batch_still_lets_one_prompt_move():
     subject = scheduler(token_budget=6)
-    long = sequence(1, prompt_len=100)
+    long = sequence(1, prompt=100)
     subject.add(long)
-    subject.admit()
+    admitted(subject)
     ((_, size),) = subject.plan(k=3).prefill
     assert size == MIN_CHUNK

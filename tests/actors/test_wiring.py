@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import architectures
@@ -53,9 +52,8 @@ async def test_a_worker_takes_its_predecessors_place_and_a_spare_is_quick(wiring
     assert second.pid == spare._process.pid
     assert (await second.call(Ping())).pid == second.pid
     os.kill(second.pid, signal.SIGSTOP)
-    started = time.monotonic()
-    await wiring.end("draft")
-    assert time.monotonic() - started < 2
+    async with asyncio.timeout(60):  # a stopped process is killed, not waited for
+        await wiring.end("draft")
     assert not is_there(second.pid)
     assert len(folders()) == 1  # the next spare's
 

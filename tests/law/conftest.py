@@ -70,7 +70,7 @@ def engine_of(models):
     async def start(architecture, kind, wiring="inline", has_draft=True, **config):
         target, draft = models(architecture, kind)
         draft = draft if has_draft else None
-        config = {"kv_tokens": 8192, "numerics": "exact"} | config
+        config = {"kv_tokens": 8192, "numerics": "exact", "has_prefix_cache": False} | config
         wiring = WIRINGS[wiring]() if isinstance(wiring, str) else wiring
         engine = await Engine.start(EngineConfig(target, draft, **config), wiring)
         try:

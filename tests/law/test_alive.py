@@ -4,38 +4,17 @@ import asyncio
 import json
 import os
 import shutil
-import time
 
 import architectures
 import pytest
-from batches import output, speculating
+from batches import drained, output, speculating
 
 from outrider.actors.engine import Engine
 from outrider.actors.engine_config import EngineConfig
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
-from outrider.actors.messages import Ping
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation
 from outrider.actors.wiring import InlineWiring, ProcessWiring
-
-
-async def pages_of(engine):
-    """(free, all) pages of each worker."""
-    crew = [each for each in (engine._crew.target, engine._crew.draft) if each is not None]
-    pongs = [await (await supervisor.up()).call(Ping()) for supervisor in crew]
-    return [(pong.num_free_pages, pong.num_pages, pong.num_sequences) for pong in pongs]
-
-
-async def drained(engine):
-    """Wait until nothing runs, then check that nothing is held."""
-    deadline = time.monotonic() + 5
-    while True:
-        health, pages = engine.health(), await pages_of(engine)
-        is_idle = health.num_running == health.num_waiting == 0
-        if is_idle and all(free == num and not sequences for free, num, sequences in pages):
-            return
-        assert time.monotonic() < deadline, (health, pages)
-        await asyncio.sleep(0.01)
 
 
 async def rest_of(stream):

@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from batches import requests, speculating
+from batches import known, requests, speculating
 from pairwise import pairwise
 from unreliable import UnreliableWiring
 
@@ -93,15 +93,17 @@ def batch_of(cases, vocab):
     return plain, asked
 
 
-@pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("llama", "good")])
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(
+    ("architecture", "kind", "name"),
+    [*(("demo", "own", name) for name in ENGINES), ("llama", "good", "draft ahead and copies")],
+)
 async def test_everything_together(engine_of, architecture, kind, name):
     cases = pairwise(PARAMETERS)
     wiring = UnreliableWiring(trouble=0.1) if "ahead" in name else "inline"
     config = {"lookahead": "fixed", "token_budget": 48}
     async with engine_of(architecture, kind, wiring=wiring, **ENGINES[name], **config) as engine:
         plain, asked = batch_of(cases, 4000)
-        expected = [await told(engine, request) for request in plain]
+        expected = await known(engine, plain, told)
         with_predictions = [
             replace(request, prediction_ids=tuple(one["ids"][:9] + one["ids"][11:]))
             if is_predicted

@@ -57,7 +57,7 @@ class Simulation:
         self._text = Text(world.acceptance, world.hit)
         self._target = ModelledTarget(self._text, world.verify_s, world.hop_s)
         self._draft = ModelledDraft(self._text, world.step_s, world.hop_s)
-        scheduler = Scheduler(Limits(10**9, 16, 256, 256, 4096))
+        scheduler = Scheduler(Limits(10**9, 16, 256, 256, 4096, has_prefix_cache=False))
         depth, trace = Depth(), Trace()
         draft = (
             Forecasting(depth, self.statistics, trace)

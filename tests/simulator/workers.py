@@ -17,6 +17,7 @@ from outrider.actors.messages import (
     ProposalRow,
     Proposals,
     Propose,
+    Room,
     VerdictRow,
     Verdicts,
     Verify,
@@ -68,11 +69,11 @@ class ModelledWorker:
             case Open():
                 for row in message.rows:
                     self.open(row)
-                return Done()
+                return Room(10**9, (0,) * len(message.rows))
             case Close():
                 for seq in message.seqs:
                     self.forget(seq)
-                return Done()
+                return Room(10**9)
             case Ping():
                 return Pong(self.role, 1, 0, 0, 0)
         return await self.step(message)
@@ -137,7 +138,7 @@ class ModelledTarget(ModelledWorker):
         started_s, verify_s = self._loop.time(), self._verify_s(num_tokens)
         await self.works(verify_s)
         rows = tuple(self._judge(row) for row in message.rows)
-        return Verdicts(rows=rows, started_s=started_s, forward_s=verify_s, verdict_s=0.0)
+        return Verdicts(rows, started_s, verify_s, 0.0, num_free_pages=10**9)
 
     def _judge(self, row):
         assert row.base == self._lens[row.seq]

@@ -8,6 +8,7 @@ from actors.control import promises
 from outrider.actors.control import adaptive, times
 from outrider.actors.control.acceptance import Acceptance, Copies, Hits
 from outrider.actors.control.adaptive import AdaptiveController
+from outrider.actors.control.duel import Duel
 from outrider.actors.control.throughput import Throughput
 from outrider.actors.control.times import Level, TimeCurve
 
@@ -93,6 +94,8 @@ MUTANTS = [
            promises.width_shrinks_with_the_batch),
     Mutant("a miss leads to another", Hits, "share_drafted", lambda self, survival, k, fan: 0.2,
            promises.finds_the_best_in_forecast),
+    Mutant("drafting is never compared", Duel, "is_due", lambda self: False,
+           promises.what_the_draft_costs_the_target_is_noticed),
     Mutant("copies pay always", AdaptiveController, "_ngram_k", lambda self, model, k, fan: 16,
            promises.copies_as_far_as_it_pays),
     Mutant("copies are credited to the draft", Copies, "means", lambda self: (1.0, 1.0),

@@ -100,6 +100,31 @@ def is_never_much_below_plain():
             assert share >= 0.98, (pipeline, name, share)
 
 
+CROWDED = {
+    "num_rows": 32,
+    "acceptance": 0.5,
+    "hit": 0.75,
+    "fixed_ms": 2.5,
+    "token_ms": 0.06,
+    "step_ms": 0.8,
+    "step_token_ms": 0.01,
+    "noise": 0.08,
+    "drift": 0.25,
+}
+
+
+def what_the_draft_costs_the_target_is_noticed():
+    """Draft and target share a machine whose speed wanders more than drafting wins or loses."""
+    for seed in (2, 3):
+        for company in (1.3, 1.5):
+            world = World(Pipeline.FORECAST, **CROWDED, company=company, seed=seed)
+            drive(world, controller(world), 3000)
+            plain = World(Pipeline.FORECAST, **CROWDED, seed=seed)
+            drive(plain, controller(plain, has_draft=False), 3000)
+            share = world.num_tokens / world.clock_ms / (plain.num_tokens / plain.clock_ms)
+            assert share >= 0.97, (seed, company, share)
+
+
 def a_rising_load_ends_drafting():
     """One row may draft freely, 64 rows are bound by computing, and back again."""
     for pipeline in Pipeline:
@@ -270,6 +295,7 @@ PROMISES = [
     finds_the_best_in_lockstep,
     finds_the_best_in_forecast,
     is_never_much_below_plain,
+    what_the_draft_costs_the_target_is_noticed,
     a_rising_load_ends_drafting,
     falling_acceptance_ends_drafting,
     rising_acceptance_is_noticed,

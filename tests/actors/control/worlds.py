@@ -1,5 +1,6 @@
 """Worlds in which the best choice can be counted out: draft, target and rows as numbers."""
 
+import math
 import random
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,8 @@ class World:
     hit: float = 0.9  # of an outcome in a forecast of four guesses a position
     fixed_ms: float = 12.0  # of a verify
     token_ms: float = 0.0  # of a verify, for each token
+    company: float = 1.0  # a verify beside a busy draft takes so many times as long
+    drift: float = 0.0  # how far the machine's speed wanders, relative
     free_tokens: int = 0  # that cost nothing, as on a GPU that waits for its memory
     step_ms: float = 1.5  # of the draft
     step_token_ms: float = 0.0
@@ -47,6 +50,9 @@ class World:
         drafted = [self._proposal(choice, row) for row in range(self.num_rows)]
         num_tokens = self.num_rows + sum(count for _, count in drafted)
         verify_ms = self._noisy(self.verify_ms(num_tokens))
+        verify_ms *= 1 + self.drift * math.sin(self.num_rounds / 97)
+        if choice.k and self.pipeline is Pipeline.FORECAST:
+            verify_ms *= self.company
         if self.outlier_every and self.num_rounds % self.outlier_every == self.outlier_every - 1:
             verify_ms = 200.0
         draft = self._draft(choice, verify_ms)
