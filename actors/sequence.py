@@ -71,7 +71,7 @@ class Sequence:
         self.num_proposals = 0
         self.queued_at = 0.0  # by the coordinator's clock
         self.queued_s: float | None = None  # once admitted, until told
-        self.num_cached = 0  # tokens whose KV was there when the target last opened it
+        self.num_cached = 0  # of the prompt's: KV was there when the target last opened it
 
     @property
     def base(self) -> int:
@@ -109,7 +109,8 @@ class Sequence:
 
     def opened(self, num_cached: int) -> None:
         """The target has taken it on, and need not compute so many of its tokens."""
-        self.num_prefilled = self.num_cached = num_cached
+        self.num_prefilled = num_cached
+        self.num_cached = min(num_cached, len(self.request.prompt_ids))
 
     def commit(self, token_ids: tuple[int, ...]) -> None:
         """Append what a verdict gave, already cut at the token that ends the sequence."""

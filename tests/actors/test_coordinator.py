@@ -150,3 +150,35 @@ async def test_two_streams_of_one_task_are_fair():
             assert all(chunk.token_ids for chunk in chunks)
         for stream in streams:
             await stream.aclose()
+
+
+@pytest.mark.parametrize("num_pages", [5, 8])
+async def test_whoever_outgrows_the_pool_leaves_and_comes_back(num_pages):
+    """The toy target checks that no forward needs more pages than there are."""
+    prompts = [(seq, *range(seq)) for seq in range(1, 9)]
+    async with Bench(num_pages=num_pages) as bench:
+        texts = await asyncio.gather(*(bench.ids(prompt, max_tokens=50) for prompt in prompts))
+        assert texts == [toy.continuation(prompt, 50) for prompt in prompts]
+        assert bench.statistics.snapshot().num_preempted > 0
+        await settle()
+        assert bench.target.ids == bench.draft.ids == {}
+        assert bench.coordinator.kv_usage == 0
+
+
+async def test_who_left_may_be_cancelled():
+    async with Bench(num_pages=5) as bench:
+        streams = [bench.submit((seq, 2), max_tokens=60) for seq in range(1, 5)]
+        reading = [asyncio.create_task(anext(stream)) for stream in streams[1:]]
+        staying = asyncio.create_task(bench_ids(streams[0]))
+        while not bench.statistics.snapshot().num_preempted:
+            await asyncio.sleep(0)
+        for stream, task in zip(streams[1:], reading, strict=True):
+            task.cancel()
+            await stream.aclose()
+        assert await staying == toy.continuation((1, 2), 60)
+        await settle()
+        assert (bench.target.ids, bench.coordinator.num_waiting) == ({}, 0)
+
+
+async def bench_ids(stream):
+    return [i async for chunk in stream for i in chunk.token_ids]

@@ -42,6 +42,19 @@ async def test_whichever_call_a_worker_dies_of(role, number, is_carried_out):
         assert len(place.peers) == 2 or place.peers[0].num_calls < number
 
 
+@pytest.mark.parametrize("is_carried_out", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(1, 60, 3))
+async def test_whichever_call_the_target_dies_of_while_pages_are_short(number, is_carried_out):
+    bench = Bench(token_budget=24, num_pages=8)
+    bench.targets.last_calls = [(number, is_carried_out)]
+    async with bench:
+        texts = await asyncio.gather(*(bench.ids(prompt, 50) for prompt in PROMPTS))
+        assert texts == [toy.continuation(prompt, 50) for prompt in PROMPTS]
+        await settled(bench)
+        assert bench.statistics.snapshot().num_preempted > 0
+        assert len(bench.targets.peers) == 2
+
+
 @in_virtual_time
 async def test_both_die_again_and_again():
     calls = itertools.cycle([17, 8, 21, 9, 2])

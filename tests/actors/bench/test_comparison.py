@@ -10,7 +10,7 @@ from outrider.actors.bench.comparison import check_field, compare
 from outrider.actors.bench.contender import Absent, Outcome, Work
 from outrider.actors.bench.divergence import Divergence
 from outrider.actors.bench.peers.hugging_face import ASSISTED, BATCHING, GENERATE
-from outrider.actors.bench.peers.outrider_engine import DEFAULT, LOCKSTEP, PLAIN
+from outrider.actors.bench.peers.outrider_engine import DEFAULT, HTTP, LOCKSTEP, PLAIN
 from outrider.actors.bench.ratio import Ratio
 from outrider.actors.errors import InvalidConfig, OutriderError
 from outrider.actors.statistics import Snapshot
@@ -19,20 +19,20 @@ WORK = Work(((1, 2), (3,)), num_tokens=20, temperature=0.0, num_streams=1)
 
 
 class Scripted:
-    """Takes the time that it is told to take; writes zeros, or what it is told."""
+    """Takes the time that it is told to take; writes zeros, as many as it likes."""
 
-    def __init__(self, name, times, is_ours=False, ids=None, log=None):
+    def __init__(self, name, times, is_ours=False, num_tokens=None, log=None):
         self.name = name
         self.is_ours = is_ours
         self._times = {setting: itertools.cycle(found) for setting, found in times.items()}
-        self._ids = ids
+        self._num_tokens = num_tokens
         self._log = [] if log is None else log
 
     def settings(self, work):
         return tuple(self._times)
 
     async def run(self, work, setting):
-        ids = self._ids or ((0,) * work.num_tokens,) * len(work.prompts)
+        ids = ((0,) * (self._num_tokens or work.num_tokens),) * len(work.prompts)
         if work.num_tokens < WORK.num_tokens:
             return Outcome(0.001, ids)  # warming up
         self._log.append((self.name, setting))
@@ -95,10 +95,16 @@ async def test_a_peer_that_fails_takes_no_part_but_we_do() -> None:
         await run(Failing(PLAIN, {"": [1.0]}, is_ours=True))
 
 
+async def test_whoever_writes_less_takes_no_part() -> None:
+    case = await run(Scripted("peer", {"": [1.0]}, num_tokens=3))
+    assert case.failures == {"peer": "Got texts of [3] tokens from peer, expected 12 of each"}
+    assert not case.series
+
+
 def test_we_are_not_compared_with_ourselves_only() -> None:
     ours = Scripted(PLAIN, {"": [1.0]}, is_ours=True)
     absent = Absent("llama.cpp", "no program llama-server", "build it")
-    with pytest.raises(InvalidConfig, match="llama.cpp: no program llama-server; build it"):
+    with pytest.raises(InvalidConfig, match=r"llama\.cpp: no program llama-server; build it"):
         check_field([ours], [absent])
     with pytest.raises(InvalidConfig, match="itself only"):
         check_field([], [])
@@ -118,6 +124,7 @@ async def test_what_is_claimed_alone() -> None:
         Scripted("OpenVINO GenAI", {"": [1.0]}),
         Scripted(PLAIN, {"": [4.0]}, is_ours=True),
         Scripted(LOCKSTEP, {"k=2": [2.5], "k=3": [2.0]}, is_ours=True),
+        Scripted(HTTP, {"k=3": [2.5]}, is_ours=True),
     ]
     best = "Outrider lockstep, k=3"
     assert await claimed(*field, is_demo=True) == {
@@ -126,11 +133,12 @@ async def test_what_is_claimed_alone() -> None:
         (best, "OpenVINO GenAI"): (0.5, None, False),
         (best, PLAIN): (2.0, None, False),
         (PLAIN, GENERATE): (1.5, None, False),
+        ("Outrider over HTTP, k=3", best): (0.8, 0.85, True),
     }
     elsewhere = await claimed(*field, is_demo=False)
     assert elsewhere[best, "OpenVINO GenAI"] == (0.5, 1.0, True)
     sampled = await claimed(*field, is_demo=True, temperature=1.0)
-    assert {bar for _, bar, _ in sampled.values()} == {None}
+    assert {bar for _, bar, _ in sampled.values()} == {None, 0.85}, "HTTP's alone"
 
 
 async def test_what_is_claimed_in_a_crowd() -> None:

@@ -32,8 +32,6 @@ async def test_it_answers_again_and_again(toy: ForeignContender) -> None:
 async def test_its_failures_are_told_and_it_lives_on(toy: ForeignContender) -> None:
     with pytest.raises(OutriderError, match="Toy, fails: ValueError: no such toy"):
         await toy.run(WORK, "fails")
-    with pytest.raises(OutriderError, match=r"texts of \[2\] tokens, expected 3"):
-        await toy.run(WORK, "short")
     assert (await toy.run(WORK, "plain")).seconds == 0.5
 
 

@@ -66,5 +66,5 @@ def test_a_sweep_has_no_point_twice() -> None:
     for wrong in ({"ks": (0,)}, {"ks": (17,)}, {"batches": (0,)}, {"num_tokens": 2}):
         with pytest.raises(InvalidConfig, match="Got"):
             replace(plan, **wrong)
-    with pytest.raises(InvalidConfig, match="accepted: none, ngram$"):
+    with pytest.raises(InvalidConfig, match=r"accepted: none, ngram$"):
         drafters(["draft"], has_draft=False)

@@ -11,10 +11,8 @@ class Peer:
             raise SystemExit("the toy ends here")
         if setting == "fails":
             raise ValueError("no such toy")
-        missing = 1 if setting == "short" else 0
         ids = [
-            [prompt[-1] + self._step * i for i in range(1, num_tokens + 1 - missing)]
-            for prompt in prompts
+            [prompt[-1] + self._step * i for i in range(1, num_tokens + 1)] for prompt in prompts
         ]
         return 0.5, ids
 
