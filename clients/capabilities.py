@@ -53,6 +53,7 @@ class Capabilities(Reply):
     speculation: Speculation
     limits: Limits
     structured_outputs: list[str]
+    prefix_cache: bool  # what prompts that begin alike share is not computed again
     tool_parser: str | None  # the format of tool calls; null: tools are refused
     media_types: list[str]  # of /v1/generate
     endpoints: dict[str, dict[str, Parameter]]  # by method and path ("GET /health"), by name

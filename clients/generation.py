@@ -70,6 +70,13 @@ class Generation(Strict):
     speculation: SpeculationOptions | None = Field(
         default=None, description="an object of enabled, k and verification"
     )
+    cache_salt: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="a string of 1 to 256 characters: what is kept of a prompt is shared only "
+        "among requests with the same one",
+    )
     prompt_logprobs: int | None = Field(
         default=None,
         ge=0,

@@ -44,6 +44,7 @@ class Options(TypedDict, total=False):
     prompt_logprobs: int | None  # alternatives told with each token of the prompt
     structured_outputs: Mapping[str, Any] | None  # {"json" | "regex" | "choice" | "grammar": …}
     speculation: SpeculationOptions | None
+    cache_salt: str | None  # what is kept of a prompt is shared only under the same one
     prediction: str | None  # the text that is expected, to draft from; never believed
     tools: Sequence[Mapping[str, Any]] | None  # with messages
     allow_inexact: bool | None  # a broken stream may go on where it is computed differently

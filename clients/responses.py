@@ -11,6 +11,12 @@ Finish = Literal["stop", "length"]
 ChatFinish = Literal["stop", "length", "tool_calls"]
 
 
+class PromptTokensDetails(Reply):
+    """What of the prompts was not computed again."""
+
+    cached_tokens: int
+
+
 class CompletionTokensDetails(Reply):
     """What became of the client's own `prediction`; other drafts are in `metrics`."""
 
@@ -24,6 +30,7 @@ class Usage(Reply):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
 
 

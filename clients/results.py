@@ -65,6 +65,7 @@ class Usage:
     completion_tokens: int
     accepted_prediction_tokens: int = 0  # of the request's own `prediction`
     rejected_prediction_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt: not computed again, a request before began alike
 
 
 @dataclass(frozen=True, slots=True)

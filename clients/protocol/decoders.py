@@ -50,14 +50,19 @@ class EventStreamDecoder:
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         """The objects of the events that `data` completes."""
+        for text in self.texts(data):
+            try:
+                event = json.loads(text)
+            except ValueError as error:
+                raise _unreadable(text, "JSON", error) from None
+            yield _checked(event)
+
+    def texts(self, data: bytes) -> Iterator[bytes]:
+        """The data of the events that `data` completes, as they came."""
         for line in self._lines(data):
             if not line and self._data:
                 text, self._data = b"\n".join(self._data), []
-                try:
-                    event = json.loads(text)
-                except ValueError as error:
-                    raise _unreadable(text, "JSON", error) from None
-                yield _checked(event)
+                yield text
             name, _, value = line.partition(b":")
             if name == b"data":
                 self._data.append(value.removeprefix(b" "))

@@ -81,11 +81,13 @@ def usage_of(event: Mapping[str, Any]) -> Usage:
     """The usage in an "end" event. Raises KeyError, TypeError or ValueError."""
     usage = event["usage"]
     details = usage.get("completion_tokens_details") or {}
+    prompt_details = usage.get("prompt_tokens_details") or {}
     return Usage(
         usage["prompt_tokens"],
         usage["completion_tokens"],
         details.get("accepted_prediction_tokens") or 0,
         details.get("rejected_prediction_tokens") or 0,
+        prompt_details.get("cached_tokens") or 0,
     )
 
 

@@ -32,7 +32,9 @@ class ToyServer:
 
     delay_s: float = 0.0  # before each event
     cuts: deque[int] = field(default_factory=deque)  # bytes of a stream before it is reset
-    refusals: deque[tuple[int, dict[str, str]]] = field(default_factory=deque)  # status, headers
+    refusals: deque[tuple[int, dict[str, str]] | None] = field(
+        default_factory=deque
+    )  # status and headers; None lets one pass
     health: str = "ok"
     requests: list[dict[str, Any]] = field(default_factory=list)  # bodies of those for text
     headers: list[dict[str, str]] = field(default_factory=list)  # of the same
@@ -92,8 +94,8 @@ class ToyServer:
         body = msgpack.unpackb(content) if is_packed else json.loads(content)
         self.requests.append(body)
         self.headers.append(headers)
-        if self.refusals:
-            status, extra = self.refusals.popleft()
+        if self.refusals and (refusal := self.refusals.popleft()) is not None:
+            status, extra = refusal
             detail = {"message": "not now", "type": "t", "param": None, "code": "c"}
             return self._whole(writer, status, {"error": detail}, **extra)
         events = events_of(body, self.rng)
