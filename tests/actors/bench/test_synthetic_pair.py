@@ -56,7 +56,7 @@ def test_transformers_finds_the_same_in_every_token(bench_pair: Path) -> None:
             bench_pair / role, dtype=torch.float32
         )
         probs = model(ids).logits[:, -1].softmax(-1)
-        assert probs.max(-1).values.min() > 0.9
+        assert probs.max(-1).values.mean() > 0.99, "as good as sure, whatever the temperature"
         found.append(probs.argmax(-1))
     assert len(set(found[0].tolist())) > 0.99 * len(ids), "a cycle has no token twice"
     agreement = (found[0] == found[1]).float().mean().item()

@@ -1,0 +1,101 @@
+"""A Llama of Hugging Face's layout as one GGUF file in float32, its byte-level BPE included."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+OUTSIDE = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+
+
+def convert(model: Path, file: Path) -> None:
+    """Raises ValueError for another architecture."""
+    config = json.loads((model / "config.json").read_text())
+    if config["model_type"] != "llama":
+        raise ValueError(f"Got model_type={config['model_type']!r}, accepted: 'llama'")
+    unfinished = file.with_suffix(".part")
+    writer = gguf.GGUFWriter(unfinished, "llama")
+    _describe(writer, config)
+    _add_tokenizer(writer, model, config)
+    for part in sorted(model.glob("*.safetensors")):
+        for name, weight in load_file(part).items():
+            writer.add_tensor(*_tensor(name, weight, config))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    unfinished.rename(file)
+
+
+def _describe(writer: Any, config: dict[str, Any]) -> None:
+    num_heads = config["num_attention_heads"]
+    writer.add_name("pair")
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(num_heads)
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_dimension_count(config.get("head_dim") or config["hidden_size"] // num_heads)
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+
+
+def _add_tokenizer(writer: Any, model: Path, config: dict[str, Any]) -> None:
+    """As GPT-2's: its splitting of words is nearest, and ids are what is exchanged."""
+    found = json.loads((model / "tokenizer.json").read_text())
+    ids = dict(found["model"]["vocab"])
+    special = {token["content"]: token["id"] for token in found["added_tokens"]}
+    by_id = {index: token for token, index in (ids | special).items()}
+    tokens = [by_id.get(index, f"[unused{index}]") for index in range(config["vocab_size"])]
+    kinds = [
+        gguf.TokenType.CONTROL if token in special
+        else gguf.TokenType.NORMAL if token in ids
+        else gguf.TokenType.UNUSED
+        for token in tokens
+    ]  # fmt: skip
+    merges = [one if isinstance(one, str) else " ".join(one) for one in found["model"]["merges"]]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(merges)
+    writer.add_add_bos_token(False)
+    for name in ("bos", "eos", "pad"):
+        if (one := config.get(f"{name}_token_id")) is not None:
+            getattr(writer, f"add_{name}_token_id")(one)
+
+
+def _tensor(name: str, weight: torch.Tensor, config: dict[str, Any]) -> tuple[str, np.ndarray]:
+    """Its name and values there: queries and keys pair neighbours for rotation, not halves."""
+    values = weight.float()
+    if name in OUTSIDE:
+        return OUTSIDE[name], values.numpy()
+    _, _, layer, *middle, kind = name.split(".")
+    place = ".".join(middle)
+    if place in ("self_attn.q_proj", "self_attn.k_proj"):
+        of = "num_attention_heads" if place.endswith("q_proj") else "num_key_value_heads"
+        num_heads, shape = config[of], values.shape
+        values = values.reshape(num_heads, 2, -1, shape[1]).swapaxes(1, 2).reshape(shape)
+    return f"blk.{layer}.{NAMES[place]}.{kind}", values.contiguous().numpy()
