@@ -2,10 +2,12 @@
 
 import typer
 
+from outrider.cluster.terminal.bench.commands import bench
 from outrider.cluster.terminal.chat import chat
 from outrider.cluster.terminal.check import check
 from outrider.cluster.terminal.complete import complete
 from outrider.cluster.terminal.generate import generate
+from outrider.cluster.terminal.k8s import k8s
 from outrider.cluster.terminal.serve import serve
 
 app = typer.Typer(
@@ -17,6 +19,8 @@ app = typer.Typer(
 )
 for command in (serve, chat, complete, generate, check):
     app.command()(command)
+app.add_typer(bench)
+app.add_typer(k8s)
 
 
 def main() -> None:

@@ -96,6 +96,10 @@ class EngineSection(_Section):
     has_ngram: bool = Field(
         default=True, description="true or false: copy a text's own past where no draft is at hand"
     )
+    has_prefix_cache: bool = Field(
+        default=True,
+        description="true or false: keep the KV of prompts, for those that begin alike",
+    )
     trace: Path | None = Field(
         default=None, description="a file for a timeline of every round, written at the end"
     )
@@ -134,13 +138,17 @@ class HttpSection(_Section):
     )
     api_keys_file: Path | None = Field(
         default=None,
-        description="a YAML file of names, each with a key, max_concurrent, requests_per_minute; "
-        "limits hold per replica",
+        description="a YAML file of names, each with a key, max_concurrent, requests_per_minute "
+        "and priority (lower goes first); limits hold per replica",
     )
     api_keys_env: str = Field(
         default=API_KEYS_ENV,
         min_length=1,
         description="the name of a variable with keys: name=key, separated by commas",
+    )
+    isolates_cache_by_key: bool = Field(
+        default=False,
+        description="true or false: the KV kept of a prompt serves only the key that it came with",
     )
     cors_origins: str = Field(
         default="",
@@ -169,6 +177,23 @@ class ClusterSection(_Section):
 
     address: str = Field(default="local", description="'local', 'auto' or a cluster's address")
     num_replicas: Count = Field(default=1, description="at least 1: engines behind the port")
+    max_replicas: Count | None = Field(
+        default=None,
+        description="at least num_replicas: as many when there is much to do; by default the "
+        "number stays as it is",
+    )
+    target_requests: Count = Field(
+        default=16, description="at least 1: requests in progress, beyond which a replica is added"
+    )
+    upscale_delay_s: float = Field(default=10.0, ge=0, description="at least 0")
+    downscale_delay_s: float = Field(default=300.0, ge=0, description="at least 0")
+    max_surge_percent: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="0 ≤ % ≤ 100: replicas beyond their number while new ones take over; at 0 the "
+        "old ones end first",
+    )
     placement: Literal["STRICT_PACK", "PACK", "SPREAD", "STRICT_SPREAD"] = Field(
         default="STRICT_PACK",
         description="a placement strategy: STRICT_PACK, PACK, SPREAD, STRICT_SPREAD",

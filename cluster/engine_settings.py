@@ -4,6 +4,7 @@ import os
 from dataclasses import fields
 
 from outrider.actors.engine_config import EngineConfig
+from outrider.actors.errors import InvalidConfig
 from outrider.actors.sampling import VerificationMode
 from outrider.cluster.api.keys import key_ring
 from outrider.cluster.api.policy import Policy
@@ -37,11 +38,15 @@ def max_requests(config: Config) -> int:
 def policy(config: Config) -> Policy:
     """Who may ask. Reads the keys, on the machine that serves. Raises InvalidConfig."""
     http = config.http
+    keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
+    if http.isolates_cache_by_key and not keys:
+        raise InvalidConfig("Got http.isolates_cache_by_key=true without API keys, expected some")
     return Policy(
-        key_ring(http.api_keys_file, http.api_keys_env, os.environ),
+        keys,
         max_requests(config),
         http.request_timeout_s,
         http.body_timeout_s,
+        http.isolates_cache_by_key,
         http.origins,
         answers_with_id=False,  # Ray Serve does, with the id that it gave or passed on
     )

@@ -19,6 +19,7 @@ from outrider.cluster.preflight import local_resources
 from outrider.cluster.proxy_environment import proxy_environment
 
 LOCAL = "local"
+LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 128 << 20  # nothing but configuration goes through it
 
 
@@ -64,6 +65,7 @@ def _local(config: Config) -> Iterator[None]:
             num_gpus=int(resources["GPU"]),
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
+            _node_ip_address=LOOPBACK,  # which its processes then listen on, and on nothing else
             logging_level=logging.WARNING,
             log_to_driver=config.cluster.shows_logs,
             _temp_dir=str(folder),

@@ -3,6 +3,7 @@
 `build` is what a Serve configuration file names (`import_path: outrider.cluster.serve:build`).
 """
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -19,11 +20,15 @@ from ray.serve.schema import LoggingConfig
 from outrider.actors.errors import OutriderError, WorkerLost
 from outrider.cluster import config_sources
 from outrider.cluster.api.app import create_app
+from outrider.cluster.api.metrics import ServiceCollector
 from outrider.cluster.api.served_engine import Service
 from outrider.cluster.api.traffic import HAND_BACK_S, Traffic
+from outrider.cluster.bundles import bundles_of
 from outrider.cluster.config import Config
+from outrider.cluster.exporter import Exporter
 from outrider.cluster.placement import cluster_bundles
 from outrider.cluster.progress_board import Failure
+from outrider.cluster.scaling import scaling_options
 
 DEPLOYMENT = "engine"
 HEADROOM = 64  # requests beside those that work: health, metrics, refusals
@@ -44,6 +49,7 @@ class EngineReplica:
         self._bundles = bundles
         self._board = board
         self._traffic = Traffic()
+        self._exporting: asyncio.Task[None] | None = None
         self._service = Service(
             config.model.served_name,
             api_limits(config),
@@ -65,6 +71,8 @@ class EngineReplica:
             raise
         if self._config.http.logs_requests:
             log_requests()
+        exporter = Exporter(ServiceCollector(self._service, self._traffic))
+        self._exporting = asyncio.create_task(exporter.run())
         return create_app(self._service, rules, self._traffic)
 
     async def drain(self) -> None:
@@ -99,6 +107,8 @@ class EngineReplica:
 
     async def __del__(self) -> None:
         """Serve awaits this when the replica is stopped."""
+        if self._exporting is not None:
+            self._exporting.cancel()
         engine, self._service.engine = self._service.engine, None
         if engine is not None:
             await engine.stop()  # type: ignore[attr-defined]  # routes may not, we may
@@ -129,7 +139,7 @@ def application(
     deployment = serve.deployment(
         serve.ingress()(EngineReplica),
         name=DEPLOYMENT,
-        num_replicas=cluster.num_replicas,
+        **scaling_options(cluster),
         ray_actor_options={"num_cpus": bundles[0]["CPU"]},
         placement_group_bundles=bundles,
         placement_group_strategy=cluster.placement,
@@ -146,6 +156,12 @@ def application(
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
-    """The application of a Serve configuration's `args`. Raises InvalidConfig."""
+    """The application of a Serve configuration's `args`. Raises InvalidConfig.
+
+    Whether the cluster can hold it is only asked where `cluster.worker_gpus` has to be found out:
+    machines may join later, as those of a cluster that scales do.
+    """
     config = config_sources.build(config_sources.from_tree(arguments, "args"))
-    return application(config, cluster_bundles(config.cluster))
+    if config.cluster.worker_gpus == "auto":
+        return application(config, cluster_bundles(config.cluster))
+    return application(config, bundles_of(config.cluster, 0.0))

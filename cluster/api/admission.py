@@ -50,6 +50,9 @@ class Admission:
         key = self._key(headers, scope["path"])
         if key is not None:
             exchange.tenant = scope["state"]["tenant"] = key.name
+            exchange.priority = key.priority
+            if self._policy.isolates_cache_by_key:
+                exchange.cache_scope = f"{key.name}/"  # no name has a slash in it
         if exchange.method != "POST":
             return await self._app(scope, receive, send)
         exchange.allow(self._timeout_s(headers))

@@ -34,6 +34,7 @@ def routes(service: Service) -> APIRouter:
             speculation=_speculation(info),
             limits=_limits(service.limits),
             structured_outputs=[kind.value for kind in GrammarKind],
+            prefix_cache=info.has_prefix_cache,
             tool_parser=service.tool_parser,
             media_types=["application/json", MSGPACK],
             endpoints={

@@ -20,7 +20,7 @@ class Collection:
 
     async def on_chunk(self, index: int, chunk: Chunk) -> None:
         """Keep one commit."""
-        self.tally.add(chunk)
+        self.tally.add(index, chunk)
         self.chunks[index].append(chunk)
 
     def text(self, index: int) -> str:

@@ -30,6 +30,8 @@ class Exchange:
     timeout_s: float  # for the whole answer
     observations: Observations
     tenant: str = ""  # the name of the key it came with
+    priority: int = 0  # of that key; lower goes first
+    cache_scope: str = ""  # what is kept of its prompts is found in the same one only
     route: str = ""  # the path's template; empty if no route matches
     status: int = 0  # of the response, once it has begun
     num_choices: int = 0

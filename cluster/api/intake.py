@@ -71,6 +71,7 @@ async def _requests(
 ) -> tuple[Request, ...]:
     """Every choice of every prompt."""
     exchange = current()
+    scope = "" if exchange is None else exchange.cache_scope
     speculation = _speculation(body.speculation, engine.info.verification)
     sampling = _sampling(body, wish)
     expected = "" if body.prediction is None else body.prediction.text
@@ -85,6 +86,8 @@ async def _requests(
             tuple(prediction),
             wish.resumed,
             "" if exchange is None else exchange.tenant,
+            0 if exchange is None else exchange.priority,
+            scope + (body.cache_salt or ""),
         )
         for ids in wish.prompts
         for choice in range(body.num_choices)

@@ -55,7 +55,7 @@ class Job:
         num_prompt_tokens = sum(len(request.prompt_ids) for request in self.first_choices)
         resumed = self.requests[0].resumed
         num_tokens = 0 if resumed is None else len(resumed.output_ids)
-        return Tally(num_prompt_tokens, k if is_drafted else 0, num_tokens)
+        return Tally(num_prompt_tokens, k if is_drafted else 0, num_tokens, self.num_choices)
 
     @property
     def first_choices(self) -> tuple[Request, ...]:

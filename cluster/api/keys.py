@@ -19,7 +19,10 @@ from outrider.actors.errors import InvalidConfig
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MIN_SECRET_LEN = 8
 
-FILE_SHAPE = "names, each with a key and, if wanted, max_concurrent and requests_per_minute"
+MAX_PRIORITY = 1000
+FILE_SHAPE = (
+    "names, each with a key and, if wanted, max_concurrent, requests_per_minute and priority"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Key:
     digest: bytes  # SHA-256 of the secret
     max_concurrent: int | None = None  # requests at once
     requests_per_minute: float | None = None
+    priority: int = 0  # of its requests among those that wait; lower goes first
 
 
 class KeyRing:
@@ -58,6 +62,7 @@ class _Entry(BaseModel):
     key: Annotated[str, Field(min_length=MIN_SECRET_LEN)]
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
 
 
 def digest_of(secret: str) -> bytes:
@@ -98,7 +103,8 @@ def _from_entry(name: Any, entry: Any, path: Path) -> Key:
         detail = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, detail["loc"])) or "the entry"
         raise InvalidConfig(f"{where}: {field}: {detail['msg']}; expected {FILE_SHAPE}") from None
-    return Key(name, digest_of(read.key), read.max_concurrent, read.requests_per_minute)
+    limits = read.model_dump(exclude={"key"})
+    return Key(name, digest_of(read.key), **limits)
 
 
 def _from_text(text: str, variable: str) -> list[Key]:

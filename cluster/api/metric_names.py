@@ -59,7 +59,16 @@ NUM_RUNNING = _gauge("vllm:num_requests_running", "Sequences being decoded.")
 NUM_WAITING = _gauge("vllm:num_requests_waiting", "Sequences in the queue.")
 KV_USAGE = _gauge(
     "vllm:kv_cache_usage_perc",
-    "Share of the target's KV pages that running sequences may come to need; 1 is all.",
+    "Share of the target's KV pages that running sequences hold; 1 is all.",
+)
+PREFIX_CACHE_QUERIES = _counter(
+    "vllm:prefix_cache_queries", "Tokens of prompts whose KV was looked for in the prefix cache."
+)
+PREFIX_CACHE_HITS = _counter(
+    "vllm:prefix_cache_hits", "Tokens of prompts whose KV came from the prefix cache."
+)
+NUM_PREEMPTIONS = _counter(
+    "vllm:num_preemptions", "Sequences that gave their KV pages up to others, to go on later."
 )
 QUEUE_TIME = _histogram(
     "vllm:request_queue_time_seconds", "From a sequence's arrival to its admission, per choice."
@@ -139,6 +148,9 @@ DRAFT_STOPPED = _counter(
 
 # Workers and the front
 
+QUEUE_AGE = _gauge(
+    "outrider:queue_age_seconds", "How long the oldest sequence in the queue waits; 0 without one."
+)
 ENGINE_STATUS = _gauge(
     "outrider:engine_status", "1 for the state it is in: ok, degraded, failed or absent.", "status"
 )

@@ -108,6 +108,9 @@ class ServiceCollector(Collector):
         yield self._family(names.WORKER_SECONDS, parts)
         yield self._one(names.TRANSPORT_SECONDS, seen.transport_s)
         yield self._one(names.TARGET_IDLE, seen.target_idle)
+        yield self._one(names.PREFIX_CACHE_QUERIES, seen.num_prompt_tokens)
+        yield self._one(names.PREFIX_CACHE_HITS, seen.num_cached_tokens)
+        yield self._one(names.NUM_PREEMPTIONS, seen.num_preempted)
         yield self._one(names.TARGET_PASSES, seen.num_target_passes)
         yield self._one(names.DRAFT_PASSES, seen.num_draft_passes)
         yield self._one(names.VERDICTS, seen.num_rows)
@@ -130,6 +133,7 @@ class ServiceCollector(Collector):
     def _workers(self, health: ServedHealth) -> Iterator[Family]:
         yield self._one(names.NUM_RUNNING, health.num_running)
         yield self._one(names.NUM_WAITING, health.num_waiting)
+        yield self._one(names.QUEUE_AGE, health.queue_age_s)
         yield self._one(names.KV_USAGE, health.kv_usage)
         states = (
             ((worker.role, state.value), int(worker.state == state))

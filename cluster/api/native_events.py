@@ -61,7 +61,7 @@ class NativeEvents:
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
         """One commit of one choice."""
-        self._tally.add(chunk)
+        self._tally.add(index, chunk)
         event: dict[str, Any] = {
             "type": "chunk",
             "index": index,

@@ -45,7 +45,7 @@ class OpenAIEvents:
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
         """One commit of one choice."""
-        self._tally.add(chunk)
+        self._tally.add(index, chunk)
         tail, self._next_extra = self._next_extra, ""
         if self._counts_usage:
             tail += f', "usage": {self._tally.usage().model_dump_json()}'

@@ -13,6 +13,7 @@ class Policy:
     max_requests: int = 320  # that work, at once
     request_timeout_s: float = 600.0  # for a whole answer; a request may ask for less
     body_timeout_s: float = 30.0  # for a whole body
+    isolates_cache_by_key: bool = False  # what is kept of a prompt is no other key's to find
     cors_origins: tuple[str, ...] = ()  # whose pages may call this server from a browser
     answers_with_id: bool = True  # False where the server around the application does
 

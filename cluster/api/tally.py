@@ -6,6 +6,7 @@ from outrider.actors.request import Chunk
 from outrider.clients.responses import (
     CompletionTokensDetails,
     Metrics,
+    PromptTokensDetails,
     SpeculativeDecoding,
     Usage,
 )
@@ -14,8 +15,12 @@ from outrider.clients.responses import (
 class Tally:
     """Counts chunks as they come, over all choices of a request."""
 
-    def __init__(self, num_prompt_tokens: int, k: int, num_resumed: int = 0) -> None:
+    def __init__(
+        self, num_prompt_tokens: int, k: int, num_resumed: int = 0, num_choices: int = 1
+    ) -> None:
         self._num_prompt_tokens = num_prompt_tokens
+        self._num_choices = num_choices  # of each prompt
+        self._num_cached = 0  # tokens of prompts
         self._k = k  # the most tokens a step may draft for this request
         self._num_resumed = num_resumed  # tokens generated before a resume
         self._num_tokens = 0
@@ -25,8 +30,10 @@ class Tally:
         self._steps: Counter[tuple[int, int]] = Counter()  # by (drafted, accepted)
         self._k_reasons: Counter[str] = Counter()
 
-    def add(self, chunk: Chunk) -> None:
-        """Count one commit."""
+    def add(self, index: int, chunk: Chunk) -> None:
+        """Count one commit of a choice."""
+        if index % self._num_choices == 0:  # a prompt is counted once; the rest share its KV
+            self._num_cached += chunk.num_cached
         self._num_tokens += len(chunk.token_ids)
         self._num_rounds += 1
         self._k_reasons[chunk.k_reason] += 1
@@ -43,6 +50,7 @@ class Tally:
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=num_tokens,
             total_tokens=self._num_prompt_tokens + num_tokens,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._num_cached),
             completion_tokens_details=CompletionTokensDetails(
                 accepted_prediction_tokens=self._num_predicted_accepted,
                 rejected_prediction_tokens=self._num_predicted - self._num_predicted_accepted,

@@ -9,11 +9,18 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from outrider.actors.errors import OutriderError
+from outrider.actors.errors import InvalidConfig, OutriderError
 from outrider.cluster.config import Config
 from outrider.cluster.preflight import check_model, check_port, shown
+from outrider.cluster.scaling import most_replicas
 from outrider.cluster.terminal import options
 from outrider.cluster.terminal.console import REFUSED, errors_in_a_line, report, stderr
+
+PARTS: dict[str | None, tuple[str, ...]] = {
+    "config": ("config",),
+    "models": ("config", "target", "draft"),
+    None: ("config", "target", "draft", "port", "resources", "engine"),
+}
 
 
 def check(
@@ -25,6 +32,10 @@ def check(
     config: options.ConfigFile = None,
     assignments: options.Assignments = None,
     load: Annotated[bool, typer.Option("--load", help="Load the models too.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(help="'config' or 'models': leave out what is of the machine that serves."),
+    ] = None,
 ) -> None:
     """Check the configuration, the models and the resources."""
     with errors_in_a_line():
@@ -37,7 +48,9 @@ def check(
             verification=verification,
             numerics=numerics,
         )
+        parts = _parts(only)
     checks: dict[str, Callable[[], str]] = {
+        "config": lambda: _config(chosen),
         "target": lambda: _model("target", chosen.model.target_path),
         "draft": lambda: _model("draft", chosen.model.draft_path),
         "port": lambda: _port(chosen),
@@ -45,9 +58,22 @@ def check(
     }
     if load:
         checks["engine"] = lambda: asyncio.run(_engine(chosen))
-    is_fine = all([_passes(name, run) for name, run in checks.items()])
+    is_fine = all([_passes(name, run) for name, run in checks.items() if name in parts])
     if not is_fine:
         raise typer.Exit(REFUSED)
+
+
+def _parts(only: str | None) -> tuple[str, ...]:
+    """The checks that were asked for. Raises InvalidConfig."""
+    if only not in PARTS:
+        raise InvalidConfig(f"Got --only {only!r}, expected 'config' or 'models'")
+    return PARTS[only]
+
+
+def _config(config: Config) -> str:
+    """Every key is known by now; some say something only together."""
+    most = most_replicas(config.cluster)
+    return f"{config.model.served_name}, {config.cluster.num_replicas} to {most} replicas"
 
 
 def _passes(name: str, run: Callable[[], str]) -> bool:

@@ -20,7 +20,7 @@ FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
     "--disable-background-networking --disable-component-update"
 ).split()
-WAIT_S = 20.0
+WAIT_S = 60.0
 TINT = """
     const options = { willReadFrequently: true };
     const canvas = document.createElement('canvas').getContext('2d', options);

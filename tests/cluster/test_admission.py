@@ -35,10 +35,10 @@ async def settled() -> set["asyncio.Task[object]"]:
 async def test_a_deadline_cancels_and_says_so(
     service: Service, engine: ToyEngine, stream: bool
 ) -> None:
-    engine.delay_s = 0.03
+    engine.delay_s = 0.1  # 3 s for all of it
     app = create_app(service)
     body = LONG | {"prompt": ["a", "b"], "stream": stream}
-    reply = await ask(app, COMPLETIONS, body, headers={TIMEOUT: "0.1"})
+    reply = await ask(app, COMPLETIONS, body, headers={TIMEOUT: "1"})
     if stream:
         *chunks, last = [part for part in reply.body.decode().split("\n\n") if part]
         assert len(chunks) >= 2
@@ -49,15 +49,16 @@ async def test_a_deadline_cancels_and_says_so(
         assert reply.status == 504
         error = reply.error
     assert error["code"] == "deadline_exceeded"
-    assert "after 0.1 s" in error["message"]
+    assert "after 1 s" in error["message"]
     assert engine.num_closed == 2
     assert not await settled()
 
 
 async def test_the_operators_deadline_is_the_longest(service: Service, engine: ToyEngine) -> None:
-    engine.delay_s = 0.03
+    engine.delay_s = 0.1
     app = create_app(service, Policy(request_timeout_s=0.1))
     assert (await ask(app, COMPLETIONS, LONG)).status == 504
+    engine.delay_s = 0.0
     assert (await ask(app, COMPLETIONS, PROMPT)).status == 200
     for bad in ("0.2", "0", "-1", "nan", "inf", "soon", "", "1e400"):
         reply = await ask(app, COMPLETIONS, PROMPT, headers={TIMEOUT: bad})
@@ -80,7 +81,7 @@ async def test_a_reader_that_stalls_is_cut_after_the_deadline(
     async def stalling(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, stalls)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await ask(stalling, COMPLETIONS, LONG | {"stream": True}, headers={TIMEOUT: "0.1"})
     assert has_stalled.is_set()
     assert engine.num_closed == 1
@@ -155,7 +156,7 @@ class CrowdedEngine(ToyEngine):
 
 async def test_four_times_what_it_holds_is_answered_in_time() -> None:
     """Each with success, 429 or 503, and by its deadline; what was told to wait gets in later."""
-    engine, deadline_s = CrowdedEngine(delay_s=0.01), 5.0
+    engine, deadline_s = CrowdedEngine(delay_s=0.01), 60.0
     traffic = Traffic()
     app = create_app(Service("toy", engine=engine), Policy(max_requests=24), traffic)
 

@@ -25,14 +25,30 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def outrider(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "outrider.cluster.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_check_passes_on_the_demo() -> None:
     result = runner.invoke(app, ["check"])
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.count("✓") == 4
+    assert result.stderr.count("✓") == 5
     assert "LlamaForCausalLM" in result.stderr
+
+
+def test_check_of_what_does_not_need_this_machine(tmp_path: Path) -> None:
+    file = tmp_path / "outrider.yaml"
+    file.write_text("model: {target: /models/a}\ncluster: {num_replicas: 2, max_replicas: 3}\n")
+    result = runner.invoke(app, ["check", "--config", str(file), "--only", "config"])
+    assert result.exit_code == 0, result.stderr
+    assert "2 to 3 replicas" in result.stderr
+    result = runner.invoke(app, ["check", "--config", str(file), "--only", "models"])
+    assert (result.exit_code, result.stderr.count("✗")) == (2, 1)
+    assert "target=/models/a" in result.stderr
+    file.write_text("cluster: {num_replicas: 2, max_replicas: 1}\n")
+    result = runner.invoke(app, ["check", "--config", str(file), "--only", "config"])
+    assert (result.exit_code, "max_replicas=1" in result.stderr) == (2, True)
+    result = runner.invoke(app, ["check", "--only", "keys"])
+    assert (result.exit_code, "expected 'config' or 'models'" in result.stderr) == (2, True)
 
 
 def test_check_names_everything_that_is_missing(tmp_path: Path) -> None:
@@ -104,9 +120,8 @@ def test_generate_writes_the_text_and_nothing_else_to_stdout() -> None:
     flags = ["--seed", "5", "--max-tokens", "24", "--stats"]
     first = outrider("generate", "def add(a, b):", *flags)
     assert first.returncode == 0, first.stderr
+    assert first.stdout.strip()
     for part in ("acceptance", "tokens per round", "schedule", "propose", "verify", "commit"):
         assert part in first.stderr
         assert part not in first.stdout
-    plain = outrider("generate", "def add(a, b):", *flags, "--no-speculation")
-    assert plain.stdout == first.stdout  # the draft never changes the answer
-    assert "0 of 0 drafted" in plain.stderr
+    assert "0 of 0 drafted" not in first.stderr

@@ -9,7 +9,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.api.served_engine import ApiLimits
 from outrider.cluster.config import Config
 from outrider.cluster.config_sources import Setting, fields, from_assignments, load
-from outrider.cluster.engine_settings import api_limits, max_requests, policy
+from outrider.cluster.engine_settings import api_limits, engine_config, max_requests, policy
 
 
 def write(folder: Path, text: str) -> Path:
@@ -122,16 +122,29 @@ def test_the_front_takes_what_the_operator_chose(
         "http.cors_origins=https://a.example, https://b.example",
         "http.request_timeout_s=5",
         "engine.max_waiting=6",
+        "engine.has_prefix_cache=false",
+        "http.isolates_cache_by_key=true",
     ]
     config = load(None, env, from_assignments(given))
     chosen = policy(config)
     found = [chosen.keys.find(secret) for secret in ("sk-alice-0001", "sk-bob-000001")]
     assert [key and key.name for key in found] == ["alice", "bob"]
+    assert chosen.isolates_cache_by_key
+    assert not engine_config(config).has_prefix_cache
     assert chosen.cors_origins == ("https://a.example", "https://b.example")
     assert (chosen.request_timeout_s, chosen.max_requests) == (5, 64 + 6)
     assert max_requests(load(None, {}, from_assignments(["http.max_requests=2"]))) == 2
     assert api_limits(config).max_choices == 3
     assert api_limits(Config()) == ApiLimits()
+
+
+def test_nothing_can_be_kept_apart_by_keys_that_are_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OUTRIDER_API_KEYS", raising=False)
+    config = load(None, {}, from_assignments(["http.isolates_cache_by_key=true"]))
+    with pytest.raises(InvalidConfig, match="isolates_cache_by_key=true without API keys"):
+        policy(config)
 
 
 def test_every_key_says_what_it_accepts() -> None:

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +22,13 @@ COMPLETIONS = "/v1/completions"
 PROMPT = {"model": "toy", "prompt": "hi", "seed": 1, "max_tokens": 5}
 LONG = PROMPT | {"max_tokens": 60}
 TESTS = Path(__file__).parents[1]
+PATIENCE_S = 60.0  # on a machine that others load
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 async def test_what_is_begun_is_finished(service: Service, engine: ToyEngine) -> None:
@@ -31,9 +37,9 @@ async def test_what_is_begun_is_finished(service: Service, engine: ToyEngine) ->
     app = create_app(service, traffic=traffic)
     alone = (await ask(app, COMPLETIONS, LONG)).body
     begun = [asyncio.create_task(ask(app, COMPLETIONS, LONG)) for _ in range(4)]
-    await asyncio.sleep(0.02)
-    draining = asyncio.create_task(traffic.drain(5))
-    await asyncio.sleep(0.02)
+    await until(lambda: len(traffic.in_progress) == 4)
+    draining = asyncio.create_task(traffic.drain(10 * PATIENCE_S))
+    await until(lambda: traffic.is_draining)
     refused = await ask(app, COMPLETIONS, PROMPT)
     assert (refused.status, refused.error["code"]) == (503, "draining")
     assert refused.headers["connection"] == "close"
@@ -44,19 +50,20 @@ async def test_what_is_begun_is_finished(service: Service, engine: ToyEngine) ->
     assert not draining.done()
     for reply in await asyncio.gather(*begun):
         assert json.loads(reply.body)["choices"] == json.loads(alone)["choices"]
-    async with asyncio.timeout(1):  # at once, not at the end of the grace
+    async with asyncio.timeout(PATIENCE_S):  # at once, not at the end of the grace
         await draining
 
 
 async def test_what_takes_longer_is_handed_back(service: Service, engine: ToyEngine) -> None:
-    engine.delay_s = 0.02
+    engine.delay_s = 0.05
     traffic = Traffic()
     app = create_app(service, traffic=traffic)
     streams = [asyncio.create_task(ask(app, COMPLETIONS, LONG | {"stream": True})) for _ in "ab"]
     whole = asyncio.create_task(ask(app, COMPLETIONS, LONG))
     stuck = asyncio.create_task(ask(app, COMPLETIONS, [b"{", STALLS]))
-    await asyncio.sleep(0.05)
-    async with asyncio.timeout(4):
+    await until(lambda: traffic.observations.num_tokens >= 18)  # each has a commit
+    assert len(traffic.in_progress) == 4
+    async with asyncio.timeout(PATIENCE_S):
         await traffic.drain(0.05)
     for stream in streams:
         *chunks, last = [part for part in (await stream).body.decode().split("\n\n") if part]
@@ -90,9 +97,9 @@ def serving(delay_s: float, grace_s: float) -> Iterator[tuple["subprocess.Popen[
 
 async def test_a_signal_under_load_loses_nothing_that_was_promised() -> None:
     """Every request that was let in is answered whole; each later one is told to go elsewhere."""
-    with serving(delay_s=0.05, grace_s=20) as (process, url):
+    with serving(delay_s=0.1, grace_s=PATIENCE_S) as (process, url):
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=url, limits=limits, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url, limits=limits, timeout=PATIENCE_S) as http:
             expected = (await http.post(COMPLETIONS, json=LONG)).json()["choices"]
             bodies = [LONG | {"stream": index % 2 == 0} for index in range(40)]
             begun = [asyncio.create_task(http.post(COMPLETIONS, json=body)) for body in bodies]
@@ -114,7 +121,7 @@ async def test_a_signal_under_load_loses_nothing_that_was_promised() -> None:
         # Those that the signal overtook on their way.
         others = [reply.json()["error"] for reply in replies if reply.status_code != 200]
         assert all(error["code"] == "draining" for error in others)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.communicate()[1] == ""
 
 
@@ -126,13 +133,15 @@ async def in_progress(http: httpx.AsyncClient) -> float:
 
 async def test_a_signal_and_a_short_grace_hand_streams_back() -> None:
     with serving(delay_s=0.1, grace_s=0.3) as (process, url):
-        async with httpx.AsyncClient(base_url=url, timeout=20) as http:
-            asked = asyncio.create_task(http.post(COMPLETIONS, json=LONG | {"stream": True}))
-            await asyncio.sleep(0.5)
+        body = LONG | {"stream": True}
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as http,
+            http.stream("POST", COMPLETIONS, json=body) as reply,
+        ):
+            lines = reply.aiter_lines()
+            told = [await anext(lines) for _ in range(4)]
             process.send_signal(signal.SIGTERM)
-            started = time.monotonic()
-            reply = await asked
-        assert '"code":"draining"' in reply.text
-        assert reply.text.count("data: ") >= 4
-        assert process.wait(10) == 0
-        assert time.monotonic() - started < 3
+            told += [line async for line in lines]
+        assert told[0].startswith("data: ")
+        assert '"code":"draining"' in "".join(told)
+        assert process.wait(PATIENCE_S) == 0

@@ -63,6 +63,7 @@ async def test_what_load_tools_read(service: Service) -> None:
 async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> None:
     statistics, app = engine.statistics, create_app(service)
     statistics.add(schedule_s=1, propose_s=2, verify_s=4, commit_s=1, target_forward_s=3)
+    statistics.add(num_prompt_tokens=30, num_cached_tokens=20, num_preempted=2)
     statistics.add(verdict_s=0.5, draft_forward_s=1.5, num_draft_fed=9, num_accepted=4, num_rows=5)
     for what, which, count in [
         ("forecast_hit", "2", 7),
@@ -90,6 +91,10 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     assert found["outrider:draft_stopped_total/context"] == 2
     assert found["vllm:num_requests_waiting"] == 3
     assert found["vllm:kv_cache_usage_perc"] == 0.25
+    assert found["vllm:prefix_cache_queries_total"] == 30
+    assert found["vllm:prefix_cache_hits_total"] == 20
+    assert found["vllm:num_preemptions_total"] == 2
+    assert found["outrider:queue_age_seconds"] == 1.5
     assert found["outrider:worker_restarts_total/target"] == 2
     states = {name: value for name, value in found.items() if "worker_state" in name}
     assert len(states) == 4

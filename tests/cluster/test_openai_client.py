@@ -208,6 +208,6 @@ async def test_leaving_cancels_the_sequence(
     else:
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not engine.num_closed:
             await asyncio.sleep(0.01)

@@ -28,6 +28,7 @@ async def test_a_completion(http: httpx.AsyncClient) -> None:
         "prompt_tokens": 2,
         "completion_tokens": 5,
         "total_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 0},
         "completion_tokens_details": {
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,

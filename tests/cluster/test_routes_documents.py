@@ -62,6 +62,7 @@ async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: T
     }
     assert told["structured_outputs"] == ["json", "regex", "choice", "grammar"]
     assert told["tool_parser"] == "hermes"
+    assert told["prefix_cache"] is True
     assert told["limits"]["prompts"] == service.limits.max_prompts
     parameters = told["endpoints"]["POST /v1/completions"]
     silent = {name for name, field in parameters.items() if not field["has_effect"]}

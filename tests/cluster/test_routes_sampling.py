@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from cluster.sse import events
+from cluster.sse import data_lines, events
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.sampling import Grammar, GrammarKind
@@ -160,6 +160,25 @@ async def test_a_prediction_is_drafted_from_and_counted(
         "accepted_prediction_tokens": 2,
         "rejected_prediction_tokens": 6,
     }
+
+
+@pytest.mark.parametrize(("url", "body"), WAYS)
+async def test_a_salt_and_what_the_prefix_cache_saved(
+    http: httpx.AsyncClient, engine: ToyEngine, url: str, body: dict[str, Any]
+) -> None:
+    engine.num_cached = 1
+    for salt in ("s" * 256, None):
+        assert (await http.post(url, json=body | {"cache_salt": salt})).status_code == 200
+    assert [request.cache_salt for request in engine.requests] == ["s" * 256, ""]
+    whole = (await http.post(url, json=body | {"n": 3})).json()["usage"]
+    assert whole["prompt_tokens_details"] == {"cached_tokens": 1}  # a prompt is counted once
+    options = {} if url == NATIVE else {"stream_options": {"include_usage": True}}
+    *_, last = [e for e in await data_lines(http, url, body | options | {"n": 3}) if "usage" in e]
+    assert json.loads(last)["usage"] == whole
+    for bad in ("", "s" * 257, 7):
+        reply = await http.post(url, json=body | {"cache_salt": bad})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "cache_salt")
+        assert "1 to 256 characters" in reply.json()["error"]["message"]
 
 
 async def test_a_draft_is_no_prediction(http: httpx.AsyncClient) -> None:

@@ -34,6 +34,13 @@ async def test_an_answer(client: AsyncClient) -> None:
     assert (await client.generate([112, 113], seed=1, max_tokens=5)).text == "defgh"
 
 
+async def test_what_the_prefix_cache_saved(client: AsyncClient, engine: ToyEngine) -> None:
+    engine.num_cached = 1
+    answer = await client.generate("pq", seed=1, max_tokens=5, cache_salt="mine")
+    assert answer.usage == Usage(prompt_tokens=2, completion_tokens=5, cached_tokens=1)
+    assert engine.requests[0].cache_salt == "mine"
+
+
 async def test_log_probabilities(client: AsyncClient) -> None:
     options = Options(max_tokens=5, logprobs=2, prompt_logprobs=1, return_token_texts=True)
     async with client.stream("pq", **options) as stream:

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import openai
 import pytest
+from cluster.k8s.test_monitoring import expressions, selectors
 
 pytestmark = pytest.mark.slow
 
 START_S = 240.0  # on a loaded machine with cold compiler caches
-STOP_S = 20.0
+STOP_S = 90.0  # the grace for what is in flight, and then some
 PROMPT = "def add(a, b):"
 SAMPLED: dict[str, Any] = {"model": "demo", "prompt": PROMPT, "max_tokens": 24, "seed": 5}
 
@@ -88,21 +90,44 @@ def test_progress_was_shown(server: Server) -> None:
         assert words in log
 
 
-def test_the_proxy_listens_on_this_machine_only(server: Server) -> None:
-    proxies = [pid for pid in server.descendants() if name_of(pid) == "haproxy"]
-    inodes = {inode for pid in proxies for inode in sockets(pid)}
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    listening = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
-    assert len(listening) >= 2  # the service, and its statistics
-    assert all(address.startswith("0100007F:") for address in listening)
+def test_everything_listens_on_this_machine_only(server: Server) -> None:
+    """All but two ports that Ray opens to the network whatever it is told: they want a token."""
+    owners = {inode: pid for pid in server.descendants() for inode in sockets(pid)}
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    listening = [(row[1], owners[row[9]]) for row in rows if row[3] == "0A" and row[9] in owners]
+    assert len(listening) >= 8  # the service and its statistics; Ray's state, nodes, workers
+    for address, pid in listening:
+        ip, _, port = address.partition(":")
+        if ip.endswith("0100007F"):
+            continue
+        if name_of(pid).startswith("ray::Dashboard"):
+            host = socket.inet_ntoa(bytes.fromhex(ip)[::-1])
+            assert httpx.get(f"http://{host}:{int(port, 16)}/api/jobs/").status_code == 401
+        else:
+            assert name_of(pid).startswith("ray::ServeRepli"), (address, name_of(pid))
+            assert refusal(int(port, 16)) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def refusal(port: int) -> Any:
+    """What a call without a token gets from a replica's port for other replicas."""
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
+        with pytest.raises(grpc.RpcError) as refused:
+            call(b"", timeout=30)
+    return refused.value.code()
 
 
 def test_the_text_is_that_of_the_command_line(server: Server, client: openai.OpenAI) -> None:
-    flags = ["--seed", "5", "--max-tokens", "24"]
+    flags = ["--seed", "5", "--max-tokens", "24", "--no-speculation", "--stats"]
     command = [sys.executable, "-m", "outrider.cluster.cli", "generate", PROMPT, *flags]
-    alone = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    alone = subprocess.run(command, capture_output=True, text=True, check=True, timeout=START_S)
+    assert "0 of 0 drafted" in alone.stderr
     whole = client.completions.create(**SAMPLED)
-    assert whole.choices[0].text + "\n" == alone.stdout
+    assert whole.choices[0].text + "\n" == alone.stdout  # the draft never changes the answer
     plain = client.completions.create(**SAMPLED, extra_body={"speculation": {"enabled": False}})
     assert plain.choices[0].text == whole.choices[0].text
     assert plain.model_extra is not None
@@ -195,7 +220,7 @@ def test_leaving_a_stream_frees_its_place(server: Server) -> None:
         with http.stream("POST", "/v1/completions", json=body) as reply:
             first = next(reply.iter_lines())
             assert json.loads(first.removeprefix("data: "))["seed"] == 5
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + STOP_S
         while http.get("/health").json()["num_running"]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -235,10 +260,34 @@ def test_metrics_and_request_ids_pass_the_proxy(server: Server) -> None:
             assert f'worker_state{{model_name="demo",role="{role}",state="up"}} 1.0' in text
 
 
+def test_ray_exports_what_dashboards_read(server: Server) -> None:
+    """Every series that an expression of dashboard or alerts names, from the node's exporter."""
+    read = {name for text in expressions().values() for name, _ in selectors(text)}
+    deadline = time.monotonic() + 60  # Ray hands them on every few seconds
+    while lacking := read - exported_series(server):
+        assert time.monotonic() < deadline, lacking
+        time.sleep(0.5)
+
+
+def exported_series(server: Server) -> set[str]:
+    """What Ray's exporter offers of the replica; the port is one of those of a process of Ray's."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ports = {row[9]: int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A"}
+    found = set()
+    for pid in server.descendants():
+        if name_of(pid).startswith("ray::Dashboard"):
+            for port in {ports[inode] for inode in sockets(pid) & ports.keys()}:
+                with contextlib.suppress(httpx.HTTPError):
+                    text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+                    lines = (line for line in text.splitlines() if 'replica="' in line)
+                    found |= {line.partition("{")[0] for line in lines}
+    return found
+
+
 def test_a_signal_ends_it_without_a_trace(server: Server) -> None:
     """A stream that is in flight is finished first."""
     body = SAMPLED | {"max_tokens": 300, "stream": True, "ignore_eos": True}
-    with httpx.Client(base_url=server.url, timeout=60) as http:
+    with httpx.Client(base_url=server.url, timeout=STOP_S) as http:
         whole = http.post("/v1/completions", json=body | {"stream": False}).json()
         with http.stream("POST", "/v1/completions", json=body) as reply:
             lines = reply.iter_lines()

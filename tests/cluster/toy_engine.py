@@ -73,6 +73,7 @@ class ToyEngine:
     status: str = "ok"
     script: str | None = None  # the text of every choice, in the place of letters
     num_waiting: int = 0  # as its health says
+    num_cached: int = 0  # tokens of each prompt, as its first chunk says
     num_closed: int = 0  # sequences that ended, in whichever way
     requests: list[Request] = field(default_factory=list)
     grammars: list[Grammar] = field(default_factory=list)  # checked
@@ -86,6 +87,7 @@ class ToyEngine:
             k=4,
             draft="toy",
             has_ngram=True,
+            has_prefix_cache=True,
             verification="coupled",
             numerics="exact",
             numerics_reason="",
@@ -151,6 +153,7 @@ class ToyEngine:
             num_accepted=max(0, len(ids) - 1),
             k_reason="fixed",
             queued_s=0.125 if step == 0 else None,
+            num_cached=self.num_cached if step == 0 else 0,
             finish_reason=reason,
         )
 
@@ -162,5 +165,6 @@ class ToyEngine:
             workers=(worker,),
             num_waiting=self.num_waiting,
             num_running=0,
+            queue_age_s=1.5 if self.num_waiting else 0.0,
             kv_usage=0.25,
         )

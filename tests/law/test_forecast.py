@@ -22,8 +22,8 @@ def hits(engine):
 async def test_output_equals_plain_decoding(engine_of, architecture, kind):
     wiring = UnreliableWiring(trouble=0.0)
     async with engine_of(architecture, kind, wiring=wiring, **FORECAST) as engine:
-        sizes = (1, 8) if architecture != "demo" else (1, 3, 8)
-        await check(engine, sizes, ks=(1, 3, 5), oracle=known)
+        sizes, ks = ((1, 3, 8), (1, 3, 5)) if architecture == "demo" else ((1, 8), (1, 4))
+        await check(engine, sizes, ks, oracle=known)
         snapshot = engine.statistics.snapshot()
         if kind in ("good", "own"):
             assert hits(engine) > 100

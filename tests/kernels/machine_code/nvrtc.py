@@ -1,12 +1,17 @@
 """CUDA sources compiled to machine code without a GPU, by NVRTC with the flags CuPy gives it.
 
-Owns the compiler's and the disassembler's call. Knows no kernel and no budget.
+Owns the compiler's and the disassembler's call, and what they made before: kept in
+`$XDG_CACHE_HOME/outrider-machine-code`, named by all that it depends on. Knows no kernel and no
+budget.
 """
 
+import hashlib
+import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
@@ -48,6 +53,25 @@ def toolchain() -> str:
 
 def compile_source(code: str, names: Sequence[str], arch: str) -> Compiled:
     """The named kernels for `arch`, as CuPy compiles them. Raises CompileError."""
+    key = hashlib.sha256(repr((toolchain(), FLAGS, arch, names, code)).encode()).hexdigest()
+    kept = _cache_directory() / f"{key[:32]}.json"
+    if kept.exists():
+        return Compiled(**json.loads(kept.read_text()))
+    compiled = _compiled(code, names, arch)
+    with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as file:
+        json.dump(asdict(compiled), file)
+    os.replace(file.name, kept)
+    return compiled
+
+
+def _cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    directory = Path(base) / "outrider-machine-code"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _compiled(code: str, names: Sequence[str], arch: str) -> Compiled:
     from cuda.bindings import nvrtc
 
     program = _checked(nvrtc.nvrtcCreateProgram(code.encode(), b"source.cu", 0, [], []))
