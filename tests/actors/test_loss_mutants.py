@@ -7,7 +7,7 @@ from actors import test_losses
 from outrider.actors.coordinator import Coordinator
 from outrider.actors.drafting import Drafting
 from outrider.actors.errors import OutriderError
-from outrider.actors.sequence import Event, Sequence
+from outrider.actors.sequence import Sequence
 
 
 def forgets_to_open_again(patch):
@@ -33,12 +33,10 @@ def drops_the_committed_ids(patch):
 def computes_everything_at_once(patch):
     """What a new target has to compute is not cut into chunks."""
 
-    def reopen(self):
-        self.apply(Event.REOPEN)
+    def opened(self, num_cached):
         self.num_prefilled = self.base - 1
-        self.num_proposals += 1
 
-    patch.setattr(Sequence, "reopen", reopen)
+    patch.setattr(Sequence, "opened", opened)
 
 
 def names_a_proposal_twice(patch):
