@@ -49,6 +49,7 @@ class PagedModel:
         self.changes = Replacements()
         min_rows = 2 if is_exact else 1
         is_cpu = self.device == "cpu"
+        self.level = level
         self.is_direct = level >= 2  # past the outer module, which only wraps body and head
         config = self.model.config.get_text_config()
         self.softcap: float = getattr(config, "final_logit_softcapping", None) or 0.0

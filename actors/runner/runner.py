@@ -4,6 +4,7 @@ Prefill chunks, decode rows, chains and trees of any number of sequences are one
 tokens and logits; not sampling, proposals or who asks.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -20,6 +21,8 @@ from outrider.actors.runner.step import Chunk, check
 from outrider.actors.runner.trace import Trace, trace
 
 Numerics = Literal["exact", "fast"]
+log = logging.getLogger(__name__)
+
 PROBE_ROWS = 256  # tokens in the small pool that self-test and probe run over
 TREE_ROWS = 1024  # a tree at the context's end may have so many nodes
 
@@ -87,6 +90,7 @@ class Runner:
                 trouble = f"{type(error).__name__}: {error}"
             if not trouble:
                 return model
+            log.warning("not replaced to level %d, by the self-test: %s", model.level, trouble)
         raise ModelRefused(
             f"{self.loaded.path or type(self.loaded.model).__name__}: "
             f"the runner does not compute what the model computes: {trouble}"

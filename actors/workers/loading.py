@@ -81,7 +81,7 @@ def _describe(spec: WorkerSpec, runner: Runner) -> Description:
 
 
 def _fingerprint(path: Path, runner: Runner) -> str:
-    """Equal fingerprints give equal text: weights, tokenizer, dtype, numerics, instruction set."""
+    """Equal fingerprints give equal text: weights, tokenizer, dtype, numerics, machine."""
     digest = hashlib.sha256()
     for file in sorted(path.glob("*")):
         if file.suffix == ".safetensors" or file.name in ("config.json", "tokenizer.json"):
@@ -93,6 +93,7 @@ def _fingerprint(path: Path, runner: Runner) -> str:
         if str(loaded.device).startswith("cuda")
         else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     )
-    facts = [str(loaded.dtype), runner.numerics, device, torch.__version__]
+    level = runner.model.level  # the same model computed another way rounds another way
+    facts = [str(loaded.dtype), runner.numerics, device, torch.__version__, level]
     digest.update(json.dumps(facts).encode())
     return f"fp_{runner.numerics}_{digest.hexdigest()[:16]}"

@@ -107,9 +107,12 @@ def test_a_bad_wish_is_one_line(server: ToyServer) -> None:
 
 
 # The first terminal that the leader of a session opens becomes its own: keys then send signals.
-OWN_TERMINAL = (
-    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])"
-)
+OWN_TERMINAL = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever began us in the background had it ignored
+os.open(os.ttyname(0), os.O_RDWR)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 class Terminal:
