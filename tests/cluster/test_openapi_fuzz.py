@@ -38,7 +38,7 @@ SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP)
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_replies_are_as_described(case: Case) -> None:
     body = case.body
     if isinstance(body, dict) and isinstance(body.get("model"), str):

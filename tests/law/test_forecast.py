@@ -9,8 +9,6 @@ from unreliable import UnreliableWiring
 from outrider.actors.sampling import VerificationMode
 
 FORECAST = {"pipeline": "forecast"}
-# Who drafts is all that differs here, so each architecture once; test_lockstep.py has every pair.
-SOME = [(a, kind) for a, kind in PAIRS if kind in ("own", "good") or a in ("llama", "gemma2")]
 
 
 def hits(engine):
@@ -18,12 +16,12 @@ def hits(engine):
     return sum(count for (what, _), count in events.items() if what == "forecast_hit")
 
 
-@pytest.mark.parametrize(("architecture", "kind"), SOME, ids=lambda value: value)
+@pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)
 async def test_output_equals_plain_decoding(engine_of, architecture, kind):
     wiring = UnreliableWiring(trouble=0.0)
     async with engine_of(architecture, kind, wiring=wiring, **FORECAST) as engine:
-        sizes, ks = ((1, 3, 8), (1, 3, 5)) if architecture == "demo" else ((1, 8), (1, 4))
-        await check(engine, sizes, ks, oracle=known)
+        sizes = (1, 8) if architecture != "demo" else (1, 3, 8)
+        await check(engine, sizes, ks=(1, 3, 5), oracle=known)
         snapshot = engine.statistics.snapshot()
         if kind in ("good", "own"):
             assert hits(engine) > 100

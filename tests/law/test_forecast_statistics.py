@@ -46,7 +46,7 @@ def joint(models):
     return tuple(prompt), found
 
 
-async def odds(engine_of, joint, wiring, num_requests=NUM_REQUESTS):
+async def odds(engine_of, joint, wiring):
     prompt, probs = joint
     counts = dict.fromkeys(probs, 0)
     sampling = SamplingParams(
@@ -61,11 +61,11 @@ async def odds(engine_of, joint, wiring, num_requests=NUM_REQUESTS):
             chunks = [chunk async for chunk in engine.generate(request)]
             counts[tuple(i for chunk in chunks for i in chunk.token_ids)] += 1
 
-        for batch in (range(at, at + 24) for at in range(0, num_requests, 24)):
+        for batch in (range(at, at + 24) for at in range(0, NUM_REQUESTS, 24)):
             await asyncio.gather(*(one(seed) for seed in batch))
         snapshot = engine.statistics.snapshot()
-    assert snapshot.num_accepted > num_requests // 4
-    assert snapshot.num_drafted - snapshot.num_accepted > num_requests // 4
+    assert snapshot.num_accepted > NUM_REQUESTS // 4
+    assert snapshot.num_drafted - snapshot.num_accepted > NUM_REQUESTS // 4
     return chi_square_odds(np.array(list(counts.values())), np.array(list(probs.values())))
 
 
@@ -85,8 +85,7 @@ async def test_rows_of_another_branch_are_caught(engine_of, joint, monkeypatch):
         return replace(found, rows=rows)
 
     monkeypatch.setattr(Forecasting, "_proposal", mutant)
-    wiring = UnreliableWiring(5, trouble=0.2)
-    assert await odds(engine_of, joint, wiring, NUM_REQUESTS // 2) < LIMIT
+    assert await odds(engine_of, joint, UnreliableWiring(5, trouble=0.2)) < LIMIT
 
 
 def replace_probs(row, token):

@@ -93,10 +93,8 @@ def batch_of(cases, vocab):
     return plain, asked
 
 
-@pytest.mark.parametrize(
-    ("architecture", "kind", "name"),
-    [*(("demo", "own", name) for name in ENGINES), ("llama", "good", "draft ahead and copies")],
-)
+@pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("llama", "good")])
+@pytest.mark.parametrize("name", ENGINES)
 async def test_everything_together(engine_of, architecture, kind, name):
     cases = pairwise(PARAMETERS)
     wiring = UnreliableWiring(trouble=0.1) if "ahead" in name else "inline"
