@@ -21,6 +21,7 @@ from outrider.kernels.compiled_filter import count_from, kth_key
 from outrider.kernels.compiled_race import insert, leaders, race
 from outrider.kernels.compiled_row import first_largest, ordered, padded_sum
 from outrider.kernels.compiled_verdict import FINAL, GREEDY, REJECTION, TOKEN, num_tiles, prepare
+from outrider.kernels.contract import TILE
 from outrider.kernels.philox import Purpose
 
 DRAFT = u32(Purpose.DRAFT)
@@ -58,18 +59,35 @@ def race_support(ids: Any, probs: Any, position: Any, domain: u32, key: u64) -> 
 
 @compiled
 def guess(
-    z: Any, peaks: Any, peak: f32, mass: f32, rule: Any, at: Any, choice: u32, key: u64, out: Any
+    z: Any,
+    peaks: Any,
+    peak: f32,
+    mass: f32,
+    rule: Any,
+    at: Any,
+    choice: u32,
+    key: u64,
+    noise: Any,
+    is_made: Any,
+    out: Any,
 ) -> None:
-    """What the target will draw here, best first; `out` comes full of -1."""
-    if len(out) == 0:
-        return
+    """What the target will draw here, best first; `out` comes full of -1."""  # fmt: skip
     if rule == GREEDY:
         scores = np.full(len(out), f32(-np.inf), f32)
         for i in range(len(z)):
             insert(i, z[i], out, scores)
         return
-    purpose = FINAL if rule == REJECTION else TOKEN
-    leaders(z, peaks, peak, mass, at, u32(purpose | choice), key, out)
+    domain = u32((FINAL if rule == REJECTION else TOKEN) | choice)
+    leaders(z, peaks, peak, mass, at, domain, key, noise, is_made, out)
+
+
+@compiled
+def is_same_race(r: Any, position: Any, sampling: Any) -> Any:
+    """Whether row r's noise is that of the row before: branches of one sequence, side by side."""
+    rule, seed, choice = sampling[0], sampling[5], sampling[6]
+    if r == 0 or position[r] != position[r - 1] or seed[r] != seed[r - 1]:
+        return False
+    return choice[r] == choice[r - 1] and rule[r] == rule[r - 1]
 
 
 @woven
@@ -78,7 +96,12 @@ def draw(logits: Any, position: Any, sampling: Any, out: Any) -> None:
     tokens, prob, support_ids, support_probs, guesses, error = out
     flat, stride, vocab_size = logits
     z, peaks = np.empty(vocab_size, f32), np.empty(num_tiles(vocab_size), f32)
+    num_guesses = guesses.shape[1]
+    noise = np.empty((len(peaks) if num_guesses else 0, TILE), f32)
+    is_made = np.zeros(len(peaks), np.bool_)
     for r in range(len(position)):
+        if not is_same_race(r, position, sampling):
+            is_made[:] = False
         fault, peak, mass = prepare(
             flat[r * stride : r * stride + vocab_size], np.int64(r), sampling, z, peaks
         )
@@ -87,7 +110,9 @@ def draw(logits: Any, position: Any, sampling: Any, out: Any) -> None:
             continue
         key, at = sampling[5][r], np.int64(position[r])
         choice = u32(sampling[6][r] << u32(8))
-        guess(z, peaks, peak, mass, sampling[0][r], at, choice, key, guesses[r])
+        if num_guesses:
+            rule = sampling[0][r]
+            guess(z, peaks, peak, mass, rule, at, choice, key, noise, is_made, guesses[r])
         if sampling[0][r] == REJECTION:
             ids, probs = support_ids[r], support_probs[r]
             count = truncate(z, peak, len(ids), ids, probs)
@@ -95,7 +120,9 @@ def draw(logits: Any, position: Any, sampling: Any, out: Any) -> None:
             i = race_support(ids[:count], probs[:count], at, domain, key)
             tokens[r], prob[r] = ids[i], probs[i]
             continue
-        if sampling[0][r] == GREEDY:
+        if num_guesses and guesses[r, 0] >= 0:  # the draft's own token is its best guess
+            token = guesses[r, 0]
+        elif sampling[0][r] == GREEDY:
             token = first_largest(z, peaks, peak)
         else:
             domain = u32(TOKEN | choice)

@@ -101,24 +101,37 @@ def race(
 
 @compiled
 def leaders(
-    z: Any, peaks: Any, peak: f32, mass: f32, position: Any, domain: u32, key: u64, out: Any
+    z: Any,
+    peaks: Any,
+    peak: f32,
+    mass: f32,
+    position: Any,
+    domain: u32,
+    key: u64,
+    noise: Any,
+    is_made: Any,
+    out: Any,
 ) -> None:
-    """The first ids of the race over the whole row, best first; `out` comes full of -1."""
+    """The first ids of the race over the whole row, best first; `out` comes full of -1.
+
+    Tiles of `noise` [tiles, TILE] that are made already hold this race's, from another row.
+    """  # fmt: skip
     inverse = ONE / mass
-    noise, weights = np.empty(TILE, f32), np.empty(TILE, f32)
-    scores, best = np.empty(TILE, f32), np.zeros(len(out), f32)
+    weights, scores, best = np.empty(TILE, f32), np.empty(TILE, f32), np.zeros(len(out), f32)
     for t in range(len(peaks)):
         if not peaks[t] - peak > EXP_FLOOR:
             continue
         piece = z[t * TILE : (t + 1) * TILE]
-        exponentials(t, len(piece), position, domain, key, noise)
+        if not is_made[t]:
+            exponentials(t, len(piece), position, domain, key, noise[t])
+            is_made[t] = True
         exps(piece, peaks[t], weights)
         for _ in range(len(out)):
-            i = winner(weights, noise, len(piece), scores)
+            i = winner(weights, noise[t], len(piece), scores)
             if i < 0:
                 break
             weights[i] = ZERO
-            insert(t * TILE + i, exp(piece[i] - peak) * inverse / noise[i], out, best)
+            insert(t * TILE + i, exp(piece[i] - peak) * inverse / noise[t, i], out, best)
 
 
 @compiled

@@ -101,6 +101,26 @@ def test_draws_equal_the_oracle(cpu: CpuBackend, width: int) -> None:
         assert (got.token < options["vocab_size"]).all()
 
 
+@pytest.mark.parametrize("width", [60, TILE + 3])
+def test_draws_of_neighbours_that_share_a_race_and_of_such_as_nearly_do(
+    cpu: CpuBackend, width: int
+) -> None:
+    """Branches of a sequence stand side by side: what one row keeps for the next must be its own.
+    A row with no finite logit stands among them."""
+    for number in range(16):
+        rng = np.random.default_rng([number, width])
+        logits, one = random_logits(rng, 12, width), random_sampling(rng, 1, width)
+        logits[rng.integers(0, 12)] = -np.inf
+        alike = {name: np.repeat(getattr(one, name), 12) for name in one.__slots__}
+        alike["rule"] = rng.choice([Rule.COUPLED, Rule.REJECTION], 12, p=[0.8, 0.2])
+        alike["seed"] = rng.choice([3, 4], 12, p=[0.9, 0.1])
+        alike["choice"] = rng.choice([0, 1], 12, p=[0.9, 0.1])
+        position = rng.choice([7, 8], 12, p=[0.7, 0.3]).astype(np.int32)
+        options = {"vocab_size": width, "num_guesses": 3}
+        got = cpu.draw(logits, Sampling.of(**alike), position, **options)
+        assert not same_bits(got, ORACLE.draw(logits, Sampling.of(**alike), position, **options))
+
+
 def test_an_item_is_judged_the_same_alone_and_in_any_batch(cpu: CpuBackend) -> None:
     for seed in range(40):
         case = random_case(seed, 300)
