@@ -6,6 +6,7 @@ from outrider.cluster.terminal.bench.commands import bench
 from outrider.cluster.terminal.chat import chat
 from outrider.cluster.terminal.check import check
 from outrider.cluster.terminal.complete import complete
+from outrider.cluster.terminal.demo import demo
 from outrider.cluster.terminal.generate import generate
 from outrider.cluster.terminal.k8s import k8s
 from outrider.cluster.terminal.serve import serve
@@ -20,6 +21,7 @@ app = typer.Typer(
 for command in (serve, chat, complete, generate, check):
     app.command()(command)
 app.add_typer(bench)
+app.add_typer(demo)
 app.add_typer(k8s)
 
 

@@ -1,0 +1,91 @@
+"""What the draft is worth to the target: its cost, and how much of it is accepted.
+
+The cost is told twice: of the models' forwards in transformers, and of the engine's steps, whose
+runner spends less on each layer of the target and the same on what surrounds a step.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import DynamicCache
+
+from outrider.actors.bench.contender import Ids
+from outrider.actors.bench.sweep import Cell, Drafter, measure
+from outrider.actors.engine import Engine
+from outrider.actors.request import Request
+from outrider.actors.runner.loader import load_model
+from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
+
+K = 4
+ANSWER_LEN = 128  # tokens at most
+TIMED_LEN = 96
+REPEATS = 5
+CONTEXT_LEN = 128
+NUM_FORWARDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Of a pair, one sequence at a time."""
+
+    forward_share: float  # a draft forward's time over a target forward's, in transformers
+    step_share: float  # the same of the engine's steps
+    greedy: float  # tokens a round, those of whole answers
+    coupled: float  # the same at temperature 1
+
+
+async def worth(engine: Engine, pair: Path, questions: Many[str]) -> Worth:
+    """Measured on an engine on the pair whose only drafter is its draft."""
+    chats = [[{"role": "user", "content": question}] for question in questions]
+    prompts = [tuple(engine.tokenizer.render_chat(chat)) for chat in chats]
+    shares = [await _step_share(engine, prompts[0]) for _ in range(REPEATS)]
+    return Worth(
+        _forward_share(pair),
+        statistics.median(shares),
+        await _tokens_per_round(engine, prompts, 0.0),
+        await _tokens_per_round(engine, prompts, 1.0),
+    )
+
+
+async def _step_share(engine: Engine, prompt: Ids) -> float:
+    coupled = VerificationMode.COUPLED
+    plain = Cell(1, 0.0, coupled, Drafter.NONE, 0)
+    drafted = Cell(1, 0.0, coupled, Drafter.DRAFT, K)
+    target = await measure(engine, plain, (prompt,), TIMED_LEN)
+    draft = await measure(engine, drafted, (prompt,), TIMED_LEN)
+    return draft.pass_s / target.verify_s
+
+
+async def _tokens_per_round(engine: Engine, prompts: Many[Ids], temperature: float) -> float:
+    """Over the rounds that follow each prompt's own."""
+    sampling = SamplingParams(temperature, max_tokens=ANSWER_LEN)
+    num_tokens = num_rounds = 0
+    for seed, prompt in enumerate(prompts):
+        request = Request(prompt, sampling, seed, speculation=Speculation(k=K))
+        commits = [len(chunk.token_ids) async for chunk in engine.generate(request)]
+        num_tokens += sum(commits[1:])
+        num_rounds += len(commits[1:])
+    return num_tokens / max(1, num_rounds)
+
+
+@torch.inference_mode()
+def _forward_share(pair: Path) -> float:
+    """Of the medians, each forward of one token behind a context; the models take turns."""
+    models = [load_model(pair / role).model for role in ("draft", "target")]
+    caches = [DynamicCache(config=model.config) for model in models]
+    for model, cache in zip(models, caches, strict=True):
+        model(torch.full((1, CONTEXT_LEN), 8), past_key_values=cache)
+    token = torch.tensor([[8]])
+    times_s: tuple[list[float], list[float]] = [], []
+    for _ in range(NUM_FORWARDS):
+        for model, cache, spent_s in zip(models, caches, times_s, strict=True):
+            started_s = time.perf_counter()
+            model(token, past_key_values=cache)
+            spent_s.append(time.perf_counter() - started_s)
+            cache.crop(-1)
+    draft_s, target_s = map(statistics.median, times_s)
+    return draft_s / target_s

@@ -1,0 +1,158 @@
+"""`outrider demo`: how the demo pair is made, what it answers, and what its draft is worth."""
+
+import asyncio
+import os
+import sysconfig
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+
+from outrider.actors.errors import InvalidConfig
+from outrider.cluster.demo_models import demo_target
+from outrider.cluster.terminal.console import errors_in_a_line, report
+from outrider.cluster.terminal.demo_progress import DemoProgress
+
+if TYPE_CHECKING:
+    from outrider.actors.engine import Engine
+
+Result = TypeVar("Result")
+
+demo = typer.Typer(
+    name="demo",
+    help="The demo pair: train it anew, ask it the fixed questions, measure its draft.",
+    no_args_is_help=True,
+)
+DEMO = demo_target().parent
+NOTICES = DEMO / "LICENSE-PSF.txt", DEMO / "NOTICE.md"
+
+Pair = Annotated[
+    Path, typer.Argument(help="A folder with `target` and `draft`; by default the demo's own.")
+]
+Threads = Annotated[int, typer.Option(help="Of the CPU.")]
+
+
+@demo.command()
+def train(
+    folder: Annotated[
+        Path, typer.Argument(help="Where all is kept; what is there already goes on.")
+    ],
+    docs: Annotated[
+        Path | None,
+        typer.Option(help="The sources of Python's documentation; needed once, for a new folder."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, rows and samples; 0.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Of the target.")] = None,
+    draft_steps: Annotated[int | None, typer.Option(help="Of the draft.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Answers of the target that the draft learns from.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(help="Of a step, 256 tokens each.")] = None,
+    target: Annotated[str | None, typer.Option(help="WIDTHxLAYERS; 192x12.")] = None,
+    draft: Annotated[str | None, typer.Option(help="WIDTHxLAYERS; 128x1.")] = None,
+    threads: Threads = 2,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    is_compiled: Annotated[
+        bool | None, typer.Option("--compile/--eager", help="Compiling needs a C++ compiler.")
+    ] = None,
+) -> None:
+    """Train the pair from Python's documentation, into FOLDER/pair. Stopped, it can go on.
+
+    How many steps and rows are usual depends on the machine: a GPU, a CPU with bf16, or another.
+    """
+    _prepare(threads)
+    from outrider.actors.bench.synthetic_pair import ModelSize
+    from outrider.actors.demo.training.learner import chosen_device
+    from outrider.actors.demo.training.run import Run, plan_in, usual_plan
+
+    with errors_in_a_line(), DemoProgress() as progress:
+        place = chosen_device(device)
+        wished: dict[str, Any] = {
+            "seed": seed, "steps": steps, "draft_steps": draft_steps, "num_samples": samples,
+            "rows": rows, "is_compiled": is_compiled,
+            "target": target and ModelSize.read(target), "draft": draft and ModelSize.read(draft),
+        }  # fmt: skip
+        given = {name: value for name, value in wished.items() if value is not None}
+        plan = replace(plan_in(folder, usual_plan(place)), **given)
+        library = Path(sysconfig.get_path("stdlib"))
+        pair = Run(folder, plan, place, progress).train(docs, library, NOTICES)
+    report(f"{pair}: target, draft, their cards and licence")
+
+
+@demo.command()
+def answers(
+    pair: Pair = DEMO,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the text there instead.")
+    ] = None,
+    threads: Threads = 1,
+) -> None:
+    """Ask the fifty fixed questions and say which answers are right."""
+    _prepare(threads)
+    from outrider.actors.demo.asking import ask, page
+
+    with errors_in_a_line():
+        text = page(asyncio.run(_on_engine(pair, threads, ask)))
+    if output is None:
+        print(text, end="")
+    else:
+        output.write_text(text, "utf-8")
+
+
+@demo.command()
+def measure(pair: Pair = DEMO, threads: Threads = 1) -> None:
+    """Say what the draft costs and guesses, on questions whose answers were held out."""
+    _prepare(threads)
+    from outrider.actors.demo.measuring import K, worth
+
+    with errors_in_a_line():
+        questions = _held_out(pair)
+        found = asyncio.run(
+            _on_engine(pair, threads, lambda engine: worth(engine, pair, questions))
+        )
+    console = Console(highlight=False)
+    console.print(
+        f"a draft step: {found.step_share:.1%} of a target step in the engine, "
+        f"{found.forward_share:.1%} in transformers ({threads} threads)"
+    )
+    console.print(
+        f"tokens a round at k={K}, {len(questions)} held-out questions: "
+        f"{found.greedy:.2f} greedy, {found.coupled:.2f} coupled at temperature 1"
+    )
+
+
+def _prepare(threads: int) -> None:
+    """Set what must be set before torch is imported."""
+    from outrider.cluster.worker_environment import worker_environment
+
+    os.environ.update(worker_environment(threads))
+
+
+def _held_out(pair: Path) -> list[str]:
+    """The questions beside a pair. Raises InvalidConfig."""
+    path = pair / "held_out.txt"
+    if not path.is_file():
+        raise InvalidConfig(f"Got {pair} without held_out.txt, expected a pair of `demo train`")
+    return path.read_text("utf-8").splitlines()
+
+
+async def _on_engine(
+    pair: Path, threads: int, use: "Callable[[Engine], Awaitable[Result]]"
+) -> Result:
+    """Something done with an engine on the pair, one sequence and k=4 at a time."""
+    from outrider.actors.engine import Engine
+    from outrider.actors.engine_config import EngineConfig
+    from outrider.actors.wiring import InlineWiring
+
+    config = EngineConfig(
+        pair / "target", pair / "draft", num_threads=threads, lookahead="fixed",
+        pipeline="lockstep", has_ngram=False, kv_tokens=8192,
+    )  # fmt: skip
+    engine = await Engine.start(config, InlineWiring(), report)
+    try:
+        return await use(engine)
+    finally:
+        await engine.stop()
