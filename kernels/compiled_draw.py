@@ -71,7 +71,7 @@ def guess(
     is_made: Any,
     out: Any,
 ) -> None:
-    """What the target will draw here, best first; `out` comes full of -1."""  # fmt: skip
+    """What the target will draw here, best first; `out` comes full of -1."""
     if rule == GREEDY:
         scores = np.full(len(out), f32(-np.inf), f32)
         for i in range(len(z)):

@@ -115,7 +115,7 @@ def leaders(
     """The first ids of the race over the whole row, best first; `out` comes full of -1.
 
     Tiles of `noise` [tiles, TILE] that are made already hold this race's, from another row.
-    """  # fmt: skip
+    """
     inverse = ONE / mass
     weights, scores, best = np.empty(TILE, f32), np.empty(TILE, f32), np.zeros(len(out), f32)
     for t in range(len(peaks)):

@@ -111,8 +111,11 @@ async def test_both_while_the_draft_rides_ahead(engine_of):
     sizes = {"kv_tokens": TINY, "has_prefix_cache": True, "pipeline": "forecast"}
     async with engine_of("demo", "own", wiring="process", **sizes) as engine:
         expected = await alone(engine, batch)  # by these workers: one at a time has room
+        before = engine.statistics.snapshot()
         assert await all_at_once(engine, batch) == expected
-        assert engine.statistics.snapshot().num_preempted > 0
+        after = engine.statistics.snapshot()
+        assert before.num_preempted == 0 < after.num_preempted
+        assert after.num_cached_tokens > before.num_cached_tokens
         await drained(engine)
 
 

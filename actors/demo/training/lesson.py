@@ -1,6 +1,7 @@
 """The loop of a training: learn, write down, judge now and then, save; and go on after a stop."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -63,7 +64,7 @@ def teach(learner: Learner, lesson: Lesson, plan: Plan, desk: Desk) -> None:
     desk.watcher.stage(lesson.name, lesson.steps, learner.step)
     asked = islice(cycle(questions()), learner.step // JUDGED_EVERY, None)
     saved_s = desk.clock()
-    with Journal(desk.losses, learner.step) as journal:
+    with closing(Journal(desk.losses, learner.step)) as journal:
         while learner.step < lesson.steps:
             step = learner.step
             rows, tokens = shape_at(step, plan, lesson.steps)
