@@ -7,6 +7,7 @@ structure stays as it is, and the self-test guards what is replaced.
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,8 @@ class FusedBody:
         if not all(isinstance(layer, FusedLayer) for layer in self.layers):
             raise NotRecognised("a body whose layers are not all fused")
         self.embed, self.norm, self.rotary = body.embed_tokens, body.norm, body.rotary_emb
+        if type(self.embed) is nn.Embedding:  # not one that scales: past what modules do on a call
+            self.embed = partial(torch.embedding, self.embed.weight)
         self.ropes: tuple[torch.Tensor, ...] = ()  # cosines and sines of every position, if few
         if context_len <= FEW_POSITIONS:
             with torch.inference_mode():

@@ -85,11 +85,13 @@ class PagedModel:
 
     @torch.inference_mode()
     def run(self, step: Step, pool: KvPool) -> torch.Tensor:
-        tokens = step.tokens
+        tokens, rows = step.tokens, np.array(step.wanted, np.int64)
         if self.is_padded and len(tokens) == 1:  # one row would take other kernels
             tokens = np.repeat(tokens, 2, axis=0)  # the second goes nowhere
+        if self.is_padded and len(rows) == 1:  # cheaper than padding what is selected
+            rows = np.repeat(rows, 2)
         table = torch.from_numpy(tokens).to(self.device)
-        wanted = torch.from_numpy(np.array(step.wanted, np.int64)).to(self.device)
+        wanted = torch.from_numpy(rows).to(self.device)
         asked = {
             "input_ids": table[None, :, 0],
             "position_ids": table[None, :, 1],
@@ -97,11 +99,12 @@ class PagedModel:
             "step": Pages(pool, step, is_by_row=self.is_exact),
         }
         if not self.is_direct:
-            return self.model(**asked, logits_to_keep=wanted).logits[0].float()  # type: ignore[no-any-return]
-        logits: torch.Tensor = self.head(self.body(**asked)[0][0].index_select(0, wanted)).float()
+            logits: torch.Tensor = self.model(**asked, logits_to_keep=wanted).logits[0].float()
+            return logits[: len(step.wanted)]
+        logits = self.head(self.body(**asked)[0][0].index_select(0, wanted)).float()
         if self.softcap:
             logits = torch.tanh(logits / self.softcap) * self.softcap
-        return logits
+        return logits[: len(step.wanted)]
 
 
 def forward(model: PagedModel, pool: KvPool, chunks: Sequence[Chunk]) -> torch.Tensor:

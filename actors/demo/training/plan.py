@@ -16,17 +16,18 @@ LAST_RATE = 0.02  # of the learning rate
 LONG_FROM = 0.85  # of all steps: rows twice as long, half as many
 
 
-TARGET = ModelSize(192, 12)  # deep and narrow, so that a step of the draft costs little of its own
+TARGET = ModelSize(128, 24)  # deep and narrow, so that a step of the draft costs little of its own
 DRAFT = ModelSize(128, 1)
+FEED_FORWARD = 384  # wide
 
 
 def llama(size: ModelSize) -> LlamaConfig:
-    """With tied embeddings, and a feed-forward layer of 8/3 of the width."""
+    """With tied embeddings."""
     num_heads = size.width // HEAD_DIM
     return LlamaConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=size.width,
-        intermediate_size=-(-size.width * 8 // (3 * HEAD_DIM)) * HEAD_DIM,
+        intermediate_size=FEED_FORWARD,
         num_hidden_layers=size.num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_heads,
