@@ -5,9 +5,12 @@ Cephes (`expf`, `logf`), every fma explicit, no table, no library call.
 """
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from outrider.kernels.contract import F32, TILE, U32
+
+F64 = npt.NDArray[np.float64]
 
 ROUNDER = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, kept in the low bits
 ROUNDER_BITS = 0x4B400000
@@ -36,26 +39,39 @@ LOG_TERMS = (
 SQRT_HALF_BITS = 0x3F3504F3
 NEAR_ZERO = 0x4B000000  # lanes below: u < 0.293, taken as log1p with u to full relative precision
 LANE_STEP = 2.0**-32
+BEYOND_FLOAT32 = (1 << 29) - 1  # bits of a float64's fraction that a float32's has not
+HALF_OF_FLOAT32 = 1 << 28  # the highest of them
+SMALLEST_NORMAL = 2.0**-126  # of float32
 UNIFORM_STEP = 2.0**-24
 
 
 def fma(a: ArrayLike, b: ArrayLike, c: ArrayLike) -> F32:
     """a * b + c with one rounding, as the hardware does it.
 
-    The product of two float32 is exact in float64; the sum is rounded to odd there (Boldo and
-    Melquiond), which makes the second rounding, to float32, the only one that counts.
+    The product of two float32 is exact in float64; the sum is rounded there first. Rounding that
+    again, to float32, is rounding once unless it looks like a tie or comes out subnormal; then the
+    sum is rounded to odd (Boldo and Melquiond), which makes the second rounding the only one that
+    counts.
     """
     x, y, z = (np.asarray(v, np.float32).astype(np.float64) for v in (a, b, c))
     with np.errstate(all="ignore"):
         product = x * y
         total = np.atleast_1d(np.asarray(product + z))
-        other = total - product
-        error = (product - (total - other)) + (z - other)
         bits = total.view(np.int64)
-        inexact_even = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
-        step = np.where((error > 0) == (total > 0), 1, -1)
-        odd = np.where(inexact_even, bits + step, bits).view(np.float64)
-        return odd.astype(np.float32).reshape(np.shape(product))
+        is_tie = (bits & BEYOND_FLOAT32) == HALF_OF_FLOAT32
+        if is_tie.any() or (np.abs(total) < SMALLEST_NORMAL).any():
+            total = _rounded_to_odd(product, z, total)
+        return total.astype(np.float32).reshape(np.shape(product))
+
+
+def _rounded_to_odd(product: F64, z: F64, total: F64) -> F64:
+    """product + z, whose nearest float64 is total."""
+    other = total - product
+    error = (product - (total - other)) + (z - other)
+    bits = total.view(np.int64)
+    inexact_even = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
+    step = np.where((error > 0) == (total > 0), 1, -1)
+    return np.where(inexact_even, bits + step, bits).view(np.float64)
 
 
 def exp(x: F32) -> F32:

@@ -17,7 +17,7 @@ from outrider.actors.workers.loading import load_worker
 class SlowPeer(InlinePeer):
     """Answers after so many turns of the loop, in which the other worker may go on."""
 
-    def __init__(self, worker, pid, rng, most_turns=12):
+    def __init__(self, worker, pid, rng, most_turns=8):
         super().__init__(worker, pid)
         self._rng, self._most_turns = rng, most_turns
 
