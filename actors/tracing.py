@@ -6,7 +6,6 @@ records a span says on which track, since when and for how long.
 
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
@@ -45,12 +44,7 @@ class Trace:
     def __enter__(self) -> "Trace":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def span(

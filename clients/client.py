@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from outrider.clients.batch import Batch, progress_bar
@@ -12,9 +11,9 @@ from outrider.clients.errors import OutriderClientError
 from outrider.clients.options import Messages, Options, Prompt, RetryPolicy, Timeouts
 from outrider.clients.protocol import calls
 from outrider.clients.protocol.calls import Call
-from outrider.clients.protocol.exchange import Exchange
+from outrider.clients.protocol.exchange import AnswerSoFar, Exchange
 from outrider.clients.protocol.wire import error_of
-from outrider.clients.results import Chunk, Generation, Health, Model, Speculation
+from outrider.clients.results import Chunk, Generation, Health, Model
 
 if TYPE_CHECKING:
     import httpx
@@ -165,12 +164,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _call(self, call: Call[T]) -> T:
@@ -213,7 +207,7 @@ class Client:
         return batch.results()
 
 
-class Stream:
+class Stream(AnswerSoFar):
     """One answer as it is written: an iterator of chunks, and a context that ends it early."""
 
     def __init__(
@@ -222,30 +216,10 @@ class Stream:
         transport: "Transport",
         served_model: Callable[[], str],
     ) -> None:
-        self._exchange = exchange
+        super().__init__(exchange)
         self._transport = transport
         self._served_model = served_model
         self._chunks = self._read()
-
-    @property
-    def text(self) -> str:
-        """The first choice's text as far as it has come."""
-        return self._exchange.transcript.text
-
-    @property
-    def seed(self) -> int:
-        """What repeats the answer."""
-        return self._exchange.seed
-
-    @property
-    def speculation(self) -> Speculation:
-        """How drafting has gone so far."""
-        return self._exchange.transcript.speculation
-
-    @property
-    def num_attempts(self) -> int:
-        """Requests made so far: more than one if the stream broke."""
-        return self._exchange.num_attempts
 
     def result(self) -> Generation:
         """The whole answer; reads what has not been read. Raises OutriderClientError."""
@@ -266,12 +240,7 @@ class Stream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self) -> Generator[Chunk]:

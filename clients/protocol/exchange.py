@@ -20,7 +20,7 @@ from outrider.clients.protocol.wire import (
     error_in_stream,
     media_type_of,
 )
-from outrider.clients.results import Chunk, Generation
+from outrider.clients.results import Chunk, Generation, Speculation
 
 PATH = "/v1/generate"
 
@@ -146,3 +146,30 @@ class Exchange:
             message = f"Got the event {str(event)[:200]}, which cannot be read: {problem!r}"
             raise UnexpectedReply(message) from None
         raise error
+
+
+class AnswerSoFar:
+    """What is known of a streamed answer at any time."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    @property
+    def text(self) -> str:
+        """The first choice's text as far as it has come."""
+        return self._exchange.transcript.text
+
+    @property
+    def seed(self) -> int:
+        """What repeats the answer."""
+        return self._exchange.seed
+
+    @property
+    def speculation(self) -> Speculation:
+        """How drafting has gone so far."""
+        return self._exchange.transcript.speculation
+
+    @property
+    def num_attempts(self) -> int:
+        """Requests made so far: more than one if the stream broke."""
+        return self._exchange.num_attempts

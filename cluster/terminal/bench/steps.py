@@ -1,6 +1,5 @@
 """What a measurement is doing, in one line."""
 
-from types import TracebackType
 from typing import Self
 
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
@@ -43,10 +42,5 @@ class BenchSteps:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
