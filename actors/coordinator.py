@@ -14,17 +14,12 @@ from outrider.actors.control.report import Lookup, RowReport
 from outrider.actors.drafting import Drafting
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.live_streams import LiveStreams
-from outrider.actors.messages import (
-    PrefillRow,
-    Round,
-    VerdictRow,
-    Verdicts,
-    Verify,
-    VerifyRow,
-)
+from outrider.actors.messages import Round, Verdicts, Verify
 from outrider.actors.proposal import NOTHING, Proposal
 from outrider.actors.proposing import Proposing
 from outrider.actors.request import Chunk
+from outrider.actors.residence import Residence
+from outrider.actors.rows import PrefillRow, VerdictRow, VerifyRow
 from outrider.actors.scheduler import Plan, Scheduler
 from outrider.actors.sequence import Event, Sequence, State
 from outrider.actors.statistics import Statistics
@@ -66,6 +61,7 @@ class Coordinator:
         self._clock = clock
         self._trace = trace
         self._streams = LiveStreams(scheduler)
+        self._residence = Residence(self._verifying, scheduler, self._streams, statistics)
         self._asked: list[Sequence] = []  # of the target, in the round that runs or was lost
         self._num_lost_rounds = 0
         self._lost_since = 0.0
@@ -140,15 +136,15 @@ class Coordinator:
                 log.exception("the coordinator failed")
                 self._fail_all(OutriderError(f"{type(error).__name__}: {error}"))
         with contextlib.suppress(OutriderError):
-            await self._close_left()
+            await self._residence.close_left()
 
     async def _round(self) -> None:
         """One round. The steps are the system in four words."""
         started = self._clock()
-        await self._close_left()
-        await self._admit(started)
+        await self._residence.close_left()
+        await self._residence.admit(started)
         choice = self._proposing.choose(self._scheduler.running)
-        plan = await self._plan(max(choice.k, choice.ngram_k))
+        plan = await self._residence.plan(max(choice.k, choice.ngram_k))
         self._asked = plan.sequences
         if not plan.sequences:
             await asyncio.sleep(0)  # whoever can change that may run
@@ -185,27 +181,15 @@ class Coordinator:
             times = (started, scheduled, proposed, verified, committed)
             record_round(self._trace, plan, verdicts, times)
 
-    # the workers
-
     async def _attend(self) -> None:
         """Wait until the target is up. A new one is told of every running sequence."""
         successor = await self._verifying.successor()
         if successor is not None:
             if self._is_paired:
                 self._proposing.draft.use(PairedDraft(successor))
-            for sequence in self._scheduler.running:
-                sequence.reopen()
-            await self._open(list(self._scheduler.running))
+            await self._residence.reopen()
         if self._draft is not None:
             self._proposing.draft.use(self._draft.peer)
-
-    async def _open(self, sequences: list[Sequence]) -> None:
-        try:
-            await self._verifying.open(sequences)
-        except WorkerLost:
-            raise
-        except OutriderError as error:
-            self._streams.fail_some(sequences, error)
 
     def _lose_round(self, error: WorkerLost) -> None:
         """Nothing was committed: the next target is asked again, unless they keep dying of it."""
@@ -216,33 +200,6 @@ class Coordinator:
         if self._num_lost_rounds >= MAX_LOST_ROUNDS and now - self._lost_since > MAX_LOST_S:
             self._num_lost_rounds = 0
             self._streams.fail_some(self._asked, error)
-
-    # schedule
-
-    async def _admit(self, now: float) -> None:
-        while admitted := self._scheduler.admit(now, self._verifying.num_free_pages):
-            await self._open(admitted)
-            self._statistics.add(
-                num_prompt_tokens=sum(len(s.request.prompt_ids) for s in admitted),
-                num_cached_tokens=sum(sequence.num_cached for sequence in admitted),
-            )
-
-    async def _plan(self, k: int) -> Plan:
-        """The next round; who must leave for it has left."""
-        plan = self._scheduler.plan(k)
-        while sequence := self._scheduler.preempt(plan, self._verifying.num_free_pages):
-            self._statistics.add(num_preempted=1)
-            self._streams.left.append(sequence.seq)
-            await self._close_left()
-            plan = self._scheduler.plan(k)
-        return plan
-
-    async def _close_left(self) -> None:
-        left = self._streams.left
-        if left:
-            seqs = tuple(left)
-            await self._verifying.close(seqs)
-            del left[: len(seqs)]  # others may have joined them
 
     # verify
 

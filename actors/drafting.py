@@ -11,17 +11,11 @@ from collections.abc import Iterable
 from outrider.actors.control.report import DraftPasses, Lookup, Origin
 from outrider.actors.depth import Depth
 from outrider.actors.errors import OutriderError, WorkerFailed
-from outrider.actors.messages import (
-    Close,
-    Open,
-    PrefillRow,
-    Proposals,
-    Propose,
-    ProposeRow,
-)
+from outrider.actors.messages import Close, Open, Proposals, Propose
 from outrider.actors.proposal import Proposal
 from outrider.actors.proposing import Fill
 from outrider.actors.proposing import Proposals as Given
+from outrider.actors.rows import PrefillRow, ProposeRow
 from outrider.actors.scheduler import Plan
 from outrider.actors.sequence import Sequence
 from outrider.actors.statistics import Statistics

@@ -9,19 +9,10 @@ from dataclasses import dataclass, field
 
 from outrider.actors.control.report import DraftPasses, Lookup, Origin
 from outrider.actors.depth import Depth
-from outrider.actors.messages import (
-    AnyMessage,
-    Close,
-    ForecastRow,
-    Forecasts,
-    Open,
-    OutcomeRow,
-    Outcomes,
-    SparseRow,
-    TokenId,
-)
+from outrider.actors.messages import AnyMessage, Close, Forecasts, Open, Outcomes
 from outrider.actors.proposal import NOTHING, Proposal
 from outrider.actors.proposing import Fill, Proposals
+from outrider.actors.rows import ForecastRow, OutcomeRow, SparseRow, TokenId
 from outrider.actors.scheduler import Plan
 from outrider.actors.sequence import Sequence
 from outrider.actors.statistics import Statistics

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from outrider.actors.control.report import Origin
-from outrider.actors.messages import SparseRow, TokenId
+from outrider.actors.rows import SparseRow, TokenId
 
 
 @dataclass(frozen=True, slots=True)

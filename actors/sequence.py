@@ -6,8 +6,8 @@ The only mutation of a sequence's tokens is `commit`. Knows nothing of workers, 
 from enum import Enum, auto
 
 from outrider.actors.errors import IllegalTransition
-from outrider.actors.messages import EditRules, OpenRow
 from outrider.actors.request import FinishReason, Request
+from outrider.actors.rows import EditRules, OpenRow
 
 
 class State(Enum):

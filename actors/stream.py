@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from outrider.actors.errors import OutriderError
-from outrider.actors.messages import PromptRow, TopRow
 from outrider.actors.request import Chunk, TokenLogprobs
+from outrider.actors.rows import PromptRow, TopRow
 from outrider.actors.sequence import Sequence
 from outrider.actors.text.stop_rules import StopRules
 

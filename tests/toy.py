@@ -6,14 +6,13 @@ from outrider.actors.messages import (
     Open,
     Ping,
     Pong,
-    ProposalRow,
     Proposals,
     Propose,
     Room,
-    VerdictRow,
     Verdicts,
     Verify,
 )
+from outrider.actors.rows import ProposalRow, VerdictRow
 
 VOCAB = 50
 

@@ -13,18 +13,8 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
-from outrider.actors.messages import (
-    AnyMessage,
-    Description,
-    Done,
-    Outcomes,
-    PrefillRow,
-    ProposalRow,
-    Proposals,
-    Propose,
-    ProposeRow,
-    SparseRow,
-)
+from outrider.actors.messages import AnyMessage, Description, Done, Outcomes, Proposals, Propose
+from outrider.actors.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
 from outrider.actors.workers.editor import edits_of

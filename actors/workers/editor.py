@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from outrider.actors.messages import EditRules, OpenRow
+from outrider.actors.rows import EditRules, OpenRow
 from outrider.actors.sampling import Grammar, GrammarKind
 from outrider.actors.text.grammar import ALL, Grammars, Mask, Matcher, bits_of
 from outrider.kernels.contract import F32

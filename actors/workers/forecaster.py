@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
-from outrider.actors.messages import ForecastRow, Forecasts, OutcomeRow, SparseRow
+from outrider.actors.messages import Forecasts
+from outrider.actors.rows import ForecastRow, OutcomeRow, SparseRow
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
 from outrider.actors.workers.editor import edits_of

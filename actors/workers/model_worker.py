@@ -11,11 +11,11 @@ from outrider.actors.messages import (
     Describe,
     Description,
     Open,
-    OpenRow,
     Ping,
     Pong,
     Room,
 )
+from outrider.actors.rows import OpenRow
 from outrider.actors.runner.kv_pool import Cache
 from outrider.actors.runner.runner import Runner
 from outrider.actors.text.grammar import Grammars

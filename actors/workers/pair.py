@@ -12,16 +12,15 @@ from outrider.actors.errors import OutriderError
 from outrider.actors.messages import (
     AnyMessage,
     Close,
-    ProposalRow,
     Proposals,
     Propose,
-    ProposeRow,
     Round,
     RoundAnswer,
     ToDraft,
     Verdicts,
     Verify,
 )
+from outrider.actors.rows import ProposalRow, ProposeRow
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from outrider.actors.messages import PromptRow, TopRow
+from outrider.actors.rows import PromptRow, TopRow
 from outrider.actors.runner.step import Chunk
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.kernels.contract import F32

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Many
 
 import numpy as np
 
-from outrider.actors.messages import OpenRow
+from outrider.actors.rows import OpenRow
 from outrider.kernels.contract import Rule, Sampling
 
 

@@ -15,15 +15,8 @@ import numpy.typing as npt
 import torch
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import (
-    AnyMessage,
-    PrefillRow,
-    SparseRow,
-    VerdictRow,
-    Verdicts,
-    Verify,
-    VerifyRow,
-)
+from outrider.actors.messages import AnyMessage, Verdicts, Verify
+from outrider.actors.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
 from outrider.actors.runner.step import Chunk
 from outrider.actors.workers.editor import edits_of
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence

@@ -9,7 +9,7 @@ node that was fed owns one row of the sequence's cache, in the order of feeding.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from outrider.actors.messages import SparseRow
+from outrider.actors.rows import SparseRow
 
 
 @dataclass(slots=True)

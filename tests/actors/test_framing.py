@@ -4,17 +4,8 @@ import msgpack
 import pytest
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import (
-    Close,
-    Frame,
-    Open,
-    OpenRow,
-    ProposalRow,
-    Proposals,
-    SparseRow,
-    Verify,
-    VerifyRow,
-)
+from outrider.actors.messages import Close, Frame, Open, Proposals, Verify
+from outrider.actors.rows import OpenRow, ProposalRow, SparseRow, VerifyRow
 from outrider.actors.wire.framing import HEADER, FrameReader, decode, encode
 
 OPEN = Open((OpenRow(1, (5, 6), (), 0.5, 0, 1.0, 0.0, "coupled", 2**64 - 1, 0, 30),))

@@ -8,20 +8,18 @@ from collections import deque
 from outrider.actors.messages import (
     Close,
     Done,
-    ForecastRow,
     Forecasts,
     Open,
     Outcomes,
     Ping,
     Pong,
-    ProposalRow,
     Proposals,
     Propose,
     Room,
-    VerdictRow,
     Verdicts,
     Verify,
 )
+from outrider.actors.rows import ForecastRow, ProposalRow, VerdictRow
 from outrider.actors.workers.token_tree import TokenTree
 
 STEP_TOKENS = 256  # to catch up with in one step

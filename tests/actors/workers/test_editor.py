@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.actors.messages import EditRules, OpenRow
+from outrider.actors.rows import EditRules, OpenRow
 from outrider.actors.workers.editor import Editor, edits_of
 from outrider.kernels.edits import edited
 

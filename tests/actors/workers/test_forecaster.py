@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import Close, Open, OpenRow, OutcomeRow, Outcomes
+from outrider.actors.messages import Close, Open, Outcomes
+from outrider.actors.rows import OpenRow, OutcomeRow
 from outrider.actors.runner.loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk

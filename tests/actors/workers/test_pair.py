@@ -3,17 +3,8 @@
 import architectures
 import pytest
 
-from outrider.actors.messages import (
-    Close,
-    Open,
-    OpenRow,
-    Propose,
-    ProposeRow,
-    Round,
-    ToDraft,
-    Verify,
-    VerifyRow,
-)
+from outrider.actors.messages import Close, Open, Propose, Round, ToDraft, Verify
+from outrider.actors.rows import OpenRow, ProposeRow, VerifyRow
 from outrider.actors.runner.loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.workers.draft import DraftWorker

@@ -1,0 +1,154 @@
+"""The rows of messages: what is asked and answered of one sequence, checked field by field.
+
+Every row names its sequence; an unknown or missing field is an error. Token ids, counts and a few
+probabilities are all that travels: nothing of vocabulary size does.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+UInt64 = Annotated[int, msgspec.Meta(ge=0)]  # msgpack's widest; bounded by the format itself
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a message."""
+
+
+class EditRules(Record, frozen=True):
+    """What is done to each row of a sequence's logits before it is sampled (kernels/edits.py)."""
+
+    bias_ids: tuple[TokenId, ...]
+    bias: tuple[float, ...]
+    repetition: float
+    frequency: float
+    presence: float
+    min_tokens: Count  # of output, before one of `end_ids` may be drawn
+    end_ids: tuple[TokenId, ...]
+    eos_ids: tuple[TokenId, ...]  # all that a grammar allows once it is fulfilled
+    grammar_kind: str  # of sampling.GrammarKind, or empty
+    grammar: str
+
+
+class OpenRow(Record, frozen=True):
+    """Everything a worker must know of a sequence; also the way back after a worker's death."""
+
+    seq: int
+    prompt_ids: tuple[TokenId, ...]
+    committed_ids: tuple[TokenId, ...]  # output so far
+    temperature: float
+    top_k: Count
+    top_p: float
+    min_p: float
+    verification: str  # "coupled" | "rejection"
+    seed: UInt64
+    choice: Count
+    max_len: Count  # the sequence never grows beyond this many positions
+    cache_salt: str = ""  # KV is shared only among sequences with the same one
+    edits: EditRules | None = None
+    num_top: Count = 0  # likeliest ids to tell with each token
+    prompt_top: Count | None = None  # and with each of the prompt's; None tells nothing of those
+
+
+class PrefillRow(Record, frozen=True):
+    """Compute the next `num_tokens` ids of a sequence that has more than that to catch up."""
+
+    seq: int
+    num_tokens: Count
+
+
+class ProposeRow(Record, frozen=True):
+    """Draft up to k tokens after position base - 1."""
+
+    seq: int
+    base: Count  # committed length, prompt included
+    committed: tuple[TokenId, ...]  # ids since the base of the draft's last proposal (or OPEN)
+    k: Count
+
+
+class SparseRow(Record, frozen=True):
+    """The distribution a drafted token was drawn from: ids and probabilities, summing to 1."""
+
+    ids: tuple[TokenId, ...]
+    probs: tuple[float, ...]
+
+
+class ProposalRow(Record, frozen=True):
+    """A chain of drafted tokens."""
+
+    seq: int
+    tokens: tuple[TokenId, ...]
+    rows: tuple[SparseRow, ...]  # one per token in rejection mode, else empty
+    reason: str  # why fewer than asked: "", "context", "vocabulary", "pages", "logits", "failed"
+
+
+class OutcomeRow(Record, frozen=True):
+    """Where a sequence stands, and the proposal that is on its way to the target.
+
+    Whatever the draft had computed along `committed` and `tokens` is kept, so an outcome that no
+    branch foresaw, or a proposal of somebody else's, needs no other word.
+    """
+
+    seq: int
+    id: Count  # of that proposal; forecasts name it
+    base: Count  # committed length, prompt included
+    committed: tuple[TokenId, ...]  # ids since the base of the last outcome (or OPEN)
+    tokens: tuple[TokenId, ...]  # the proposal, whoever made it; none where the row runs plainly
+    max_tokens: Count  # a branch grows no longer; its guess of the target's token not counted
+    num_branches: Count  # guesses over all positions
+
+
+class ForecastRow(Record, frozen=True):
+    """What one step added to the forecast of one proposal.
+
+    A fork (n, token) bets that n drafted tokens are accepted and `token` is recovered, or the
+    bonus. Branches are numbered in the order their forks were pushed; growth (branch, token)
+    appends to one, and every step appends to each living branch of a sequence alike.
+    """
+
+    seq: int
+    id: Count
+    forks: tuple[tuple[Count, TokenId], ...]
+    growth: tuple[tuple[Count, TokenId], ...]
+    rows: tuple[SparseRow, ...]  # one per growth in rejection mode, else empty
+    reason: str  # why the draft does not follow the sequence any more, as ProposalRow's
+
+
+class VerifyRow(Record, frozen=True):
+    """Judge a chain drafted after position base - 1; no tokens is plain decoding."""
+
+    seq: int
+    id: Count  # of the proposal, unique in the sequence
+    base: Count
+    tokens: tuple[TokenId, ...]
+    rows: tuple[SparseRow, ...]  # see ProposalRow
+
+
+class TopRow(Record, frozen=True):
+    """The likeliest ids of a row of logits, likeliest first, and their raw log-probabilities."""
+
+    ids: tuple[TokenId, ...]
+    logprobs: tuple[float, ...]
+
+
+class PromptRow(Record, frozen=True):
+    """Log-probabilities of consecutive ids of a prompt, where the sequence asked for them."""
+
+    seq: int
+    start: Count  # position of the first of the ids; 1 or more
+    logprobs: tuple[float, ...]  # raw
+    top: tuple[TopRow, ...]
+
+
+class VerdictRow(Record, frozen=True):
+    """What the target made of a proposal. With an error, only `seq` and `id` mean anything."""
+
+    seq: int
+    id: Count
+    num_accepted: Count
+    token: TokenId  # recovered if a drafted token was rejected, else bonus
+    logprobs: tuple[float, ...]  # raw, one per accepted token and one for `token`
+    error: str
+    top: tuple[TopRow, ...] = ()  # as logprobs, where the sequence asked for them
