@@ -61,7 +61,7 @@ def train(
 ) -> None:
     """Train the pair from Python's documentation, into FOLDER/pair. Stopped, it can go on.
 
-    How many steps and rows are usual depends on the machine: a GPU, a CPU with bf16, or another.
+    One to three hours of two cores; minutes of a GPU, which takes more steps of more rows.
     """
     _prepare(threads)
     from outrider.actors.bench.synthetic_pair import ModelSize

@@ -45,9 +45,9 @@ class Plan:
     """The same plan makes the same losses on the same kind of machine. Raises InvalidConfig."""
 
     seed: int = 0
-    steps: int = 7000  # of the target
-    draft_steps: int = 3000
-    num_samples: int = 12288  # answers of the target that the draft learns from
+    steps: int = 2000  # of the target
+    draft_steps: int = 1000
+    num_samples: int = 4096  # answers of the target that the draft learns from
     rows: int = 16  # of a step
     row_len: int = 256  # tokens
     rate: float = 3e-3

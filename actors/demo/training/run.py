@@ -155,10 +155,10 @@ class Run:
 
 
 def usual_plan(device: Device) -> Plan:
-    """About two hours of two cores, longer where they have no bf16, and minutes of a GPU."""
+    """One to three hours of two cores, or minutes of a GPU."""
     if device.name == "cuda":
         return Plan(steps=30_000, draft_steps=8_000, rows=128)
-    return Plan() if device.has_bf16 else Plan(steps=3500, draft_steps=1500, num_samples=6144)
+    return Plan()
 
 
 def plan_in(folder: Path, usual: Plan) -> Plan:
