@@ -17,20 +17,21 @@ LONG_FROM = 0.85  # of all steps: rows twice as long, half as many
 
 
 TARGET = ModelSize(128, 24)  # deep and narrow, so that a step of the draft costs little of its own
-DRAFT = ModelSize(128, 1)
-FEED_FORWARD = 384  # wide
+DRAFT = ModelSize(128, 1)  # shallow, but wide inside: what a step costs is layers, not arithmetic
 
 
-def llama(size: ModelSize) -> LlamaConfig:
-    """With tied embeddings."""
-    num_heads = size.width // HEAD_DIM
+def llama(role: str, size: ModelSize) -> LlamaConfig:
+    """Of the target or the draft, with tied embeddings."""
+    is_target = role == "target"
+    num_heads = size.width // HEAD_DIM if is_target else 4 * size.width // HEAD_DIM
     return LlamaConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=size.width,
-        intermediate_size=FEED_FORWARD,
+        intermediate_size=384 if is_target else 1024,
         num_hidden_layers=size.num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_heads,
+        head_dim=HEAD_DIM if is_target else HEAD_DIM // 2,
         max_position_embeddings=CONTEXT_LEN,
         tie_word_embeddings=True,
         rms_norm_eps=1e-5,
@@ -46,8 +47,8 @@ class Plan:
 
     seed: int = 0
     steps: int = 2000  # of the target
-    draft_steps: int = 1000
-    num_samples: int = 4096  # answers of the target that the draft learns from
+    draft_steps: int = 2500
+    num_samples: int = 16384  # answers of the target that the draft learns from
     rows: int = 16  # of a step
     row_len: int = 256  # tokens
     rate: float = 3e-3

@@ -137,7 +137,7 @@ class Run:
         steps = self.plan.steps if is_target else self.plan.draft_steps
         seed = self.plan.seed + 1 - is_target
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(llama(size))
+        model = LlamaForCausalLM(llama(role, size))
         if teacher is not None and size.width == self.plan.target.width:
             model.load_state_dict({EMBEDDING: teacher.state_dict()[EMBEDDING]}, strict=False)
         learner = Learner(model, self.plan, steps, self.device, teacher)
