@@ -48,7 +48,7 @@ class Plan:
     seed: int = 0
     steps: int = 2000  # of the target
     draft_steps: int = 2000
-    num_samples: int = 8192  # answers of the target that the draft learns from
+    num_samples: int = 4096  # answers of the target that the draft learns from
     rows: int = 16  # of a step
     row_len: int = 256  # tokens
     rate: float = 3e-3

@@ -59,13 +59,14 @@ class Run:
         self._claim()
         corpus = self._corpus(documentation, library)
         tokenizer = self._tokenizer(corpus)
-        known = _known(corpus, tokenizer)
         if not (self.pair / "target" / WEIGHTS).exists():
+            known = _known(corpus, tokenizer, weight)
             self._teach("target", corpus, tokenizer, [known], None)
         if not (self.pair / "draft" / WEIGHTS).exists():
             target = _loaded(self.pair / "target", self.device.name)
             answered = self._answers(target, corpus, tokenizer)
-            self._teach("draft", corpus, tokenizer, [answered, known], target)
+            every = _known(corpus, tokenizer, lambda name: 1.0)
+            self._teach("draft", corpus, tokenizer, [answered, every], target)
         for notice in notices:
             shutil.copy(notice, self.pair / notice.name)
         asked = "".join(f"{about(fact)[0].question}\n" for fact in corpus.held_out)
@@ -167,10 +168,10 @@ def plan_in(folder: Path, usual: Plan) -> Plan:
     return Plan.read(path.read_text()) if path.exists() else usual
 
 
-def _known(corpus: Corpus, tokenizer: Tokenizer) -> Chats:
-    """Chats about facts, as often as they are asked for, and small talk."""
+def _known(corpus: Corpus, tokenizer: Tokenizer, weight_of: Callable[[str], float]) -> Chats:
+    """Chats about facts, by the weights of their names, and small talk."""
     weighed = [
-        (chat, weight(fact.name) / len(asked))
+        (chat, weight_of(fact.name) / len(asked))
         for fact in corpus.facts
         for asked in (about(fact),)
         for chat in asked

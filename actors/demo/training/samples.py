@@ -22,8 +22,8 @@ from outrider.actors.demo.training.batches import Ids
 from outrider.actors.demo.vocabulary import BOS_ID, EOS_ID
 
 INVENTED = 0.5  # share of names that do not exist
-AT_ONCE = 256  # answers of one forward
-CHUNK = 4096  # answers of one file
+AT_ONCE = 64  # answers of one forward
+CHUNK = 2048  # answers of one file
 ANSWER_LEN = 96  # tokens at most
 
 
