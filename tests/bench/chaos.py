@@ -1,6 +1,7 @@
 """Law 3 over HTTP: `outrider serve` on loopback, streams without pause, and a signal every moment.
 
-    python tests/bench/chaos.py [--kills 30] [--stops 10] [--streams 16] [--seed 0] [--json FILE]
+    PYTHONPATH=tests python tests/bench/chaos.py [--kills 30] [--stops 10] [--streams 16]
+                                                 [--seed 0] [--json FILE]
 
 Each stream asks for one text again and again; a text that differs from the undisturbed one, or any
 error, ends the run. Signals go to the draft or the target, whichever chance names of those that are
@@ -13,7 +14,6 @@ folder, descriptor or running sequence.
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from live.proc import descendants, descriptors, is_zombie, parents, running
 
 START_S = 240.0
 UP_S = 120.0  # for a worker to be up again on a loaded machine
@@ -37,32 +38,9 @@ POLL_S = 0.01
 PROMPTS = ["def add(a, b):", "import os", "What does str.split do?", "class Stack:", "for line in"]
 
 
-def parents():
-    """Parent by process, zombies included."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # ended while we looked
-    return found
-
-
-def descendants(root):
-    found, above, size = {root}, parents(), 0
-    while size != len(found):
-        size = len(found)
-        found |= {pid for pid, parent in above.items() if parent in found}
-    return found - {root}
-
-
-def descriptors(server):
-    """How many the coordinator's process holds."""
-    for pid in descendants(server.process.pid):
-        with contextlib.suppress(OSError):  # it ended while we looked
-            if b"ServeReplica" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return len(os.listdir(f"/proc/{pid}/fd"))
-    raise AssertionError("no replica runs")
+def replica(server):
+    """The coordinator's process."""
+    return running(server.process.pid, "ServeReplica")[0]
 
 
 class Server:
@@ -224,7 +202,7 @@ async def storm(server, args, report):
             for number in range(args.streams):
                 group.create_task(stream(number))
             await asyncio.sleep(2.0)
-            report.num_descriptors = descriptors(server)
+            report.num_descriptors = descriptors(replica(server))
             waits = []
             for kind in kinds:
                 role, num_restarts = await strike(watch, server, rng, kind, report)
@@ -242,14 +220,8 @@ def check_remains(server, report):
     zombies = [pid for pid in descendants(server.process.pid) if is_zombie(pid)]
     assert not zombies, zombies
     assert len(server.sockets()) == 2, server.sockets()
-    assert descriptors(server) <= report.num_descriptors + 2  # a connection or two of the proxy's
-
-
-def is_zombie(pid):
-    try:
-        return ") Z" in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+    num_added = descriptors(replica(server)) - report.num_descriptors
+    assert num_added <= 2, num_added  # a connection or two of the proxy's
 
 
 def summary(times):

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from live.proc import children, name_of, running
+
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "OUTRIDER_INSIDE"
 NET = "10.93.0."
@@ -111,9 +113,9 @@ class Pod:
 
     def first(self):
         """The pod's first process, as it is numbered here; None if it has ended."""
-        below = children(self.process.pid)
-        if below and is_named(below[0], "unshare"):
-            below = children(below[0])
+        below = sorted(children(self.process.pid))
+        if below and name_of(below[0]) == "unshare":
+            below = sorted(children(below[0]))
         return below[0] if below else None
 
     def execute(self, command, timeout=60, check=False):
@@ -128,42 +130,9 @@ class Pod:
 
     def pids(self, name):
         """The pod's processes whose command line holds this, as numbered here."""
-        found = []
-        for pid in sorted(descendants(self.process.pid)):
-            try:
-                if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(pid)
-            except OSError:
-                continue
-        return found
+        return running(self.process.pid, name)
 
     def kill(self):
         """All of it at once, as a node that loses power."""
         self.process.kill()
         self.process.wait()
-
-
-def children(pid):
-    return sorted(child for child, parent in parents().items() if parent == pid)
-
-
-def parents():
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    return found
-
-
-def descendants(root):
-    found, above, size = {root}, parents(), 0
-    while size != len(found):
-        size = len(found)
-        found |= {pid for pid, parent in above.items() if parent in found}
-    return found - {root}
-
-
-def is_named(pid, name):
-    return Path(f"/proc/{pid}/comm").read_text().strip() == name

@@ -1,6 +1,7 @@
 """`outrider serve` with the demo pair, its replica killed in mid-stream: is the text the same?
 
-    python tests/bench/resume.py [--kills 20] [--tokens 900] [--temperature 1] [--seed 0]
+    PYTHONPATH=tests python tests/bench/resume.py [--kills 20] [--tokens 900]
+                                                  [--temperature 1] [--seed 0]
 
 Each round asks for a text undisturbed, asks again, kills the replica's process (the Serve actor:
 HTTP and coordinator; its workers end with it) after a random number of chunks, and lets the SDK's
@@ -22,39 +23,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from live.proc import running
+
 from outrider.clients.client import Client
 from outrider.clients.errors import OutriderClientError
 
 START_S = 240.0
 STOP_S = 60.0
 PROMPTS = ["def add(a, b):", "import os", "What does str.split do?", "class Stack:", "for line in"]
-
-
-def descendants(root):
-    """Every process below `root`."""
-    above = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            above[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # ended while we looked
-    found, size = {root}, 0
-    while size != len(found):
-        size = len(found)
-        found |= {pid for pid, parent in above.items() if parent in found}
-    return found - {root}
-
-
-def replicas(root):
-    """The Serve replicas below `root`, by the name that Ray gives an actor's process."""
-    found = []
-    for pid in descendants(root):
-        try:
-            if b"ServeReplica" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-        except OSError:
-            continue
-    return found
 
 
 class Server:
@@ -79,7 +55,7 @@ class Server:
             time.sleep(0.2)
 
     def kill_replica(self):
-        (pid,) = replicas(self.process.pid)
+        (pid,) = running(self.process.pid, "ServeReplica")
         os.kill(pid, signal.SIGKILL)
 
     def stop(self):

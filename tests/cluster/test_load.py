@@ -17,7 +17,8 @@ import httpx
 import pytest
 from endurance.soak import SETTINGS, Plan, soak
 from endurance.verdict import nothing_lost
-from live.process import LiveProcess, descendants
+from live.proc import descendants
+from live.process import LiveProcess
 
 pytestmark = pytest.mark.slow
 

@@ -20,6 +20,7 @@ import httpx
 import openai
 import pytest
 from cluster.k8s.test_monitoring import expressions, selectors
+from live.proc import descendants, is_running, name_of, sockets, unix_sockets
 
 pytestmark = pytest.mark.slow
 
@@ -36,21 +37,6 @@ class Server:
     process: "subprocess.Popen[str]"
     url: str
     log: Path
-
-    def descendants(self) -> set[int]:
-        """Every process below the command."""
-        parents: dict[int, int] = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # ended while we looked
-            parents[int(stat.parent.name)] = int(fields[1])
-        found, size = {self.process.pid}, 0
-        while size != len(found):
-            size = len(found)
-            found |= {pid for pid, parent in parents.items() if parent in found}
-        return found - {self.process.pid}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +76,7 @@ def test_progress_was_shown(server: Server) -> None:
 
 
 def test_the_proxy_listens_on_this_machine_only(server: Server) -> None:
-    proxies = [pid for pid in server.descendants() if name_of(pid) == "haproxy"]
+    proxies = [pid for pid in descendants(server.process.pid) if name_of(pid) == "haproxy"]
     inodes = {inode for pid in proxies for inode in sockets(pid)}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
@@ -213,7 +199,7 @@ def test_a_killed_worker_is_a_pause(server: Server, client: openai.OpenAI, role:
             return next(each for each in workers if each["role"] == role)
 
         killed = worker()
-        assert killed["pid"] in server.descendants()
+        assert killed["pid"] in descendants(server.process.pid)
         os.kill(killed["pid"], signal.SIGKILL)
         assert client.completions.create(**SAMPLED).choices[0].text == expected
         deadline = time.monotonic() + START_S
@@ -252,7 +238,7 @@ def exported_series(server: Server) -> set[str]:
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     ports = {row[9]: int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A"}
     found = set()
-    for pid in server.descendants():
+    for pid in descendants(server.process.pid):
         if name_of(pid).startswith("ray::Dashboard"):
             for port in {ports[inode] for inode in sockets(pid) & ports.keys()}:
                 with contextlib.suppress(httpx.HTTPError):
@@ -279,7 +265,7 @@ def test_a_signal_ends_it_without_a_trace(server: Server) -> None:
 
 def end_by_signal(server: Server) -> None:
     """Send it and see everything go; there is a stream that nobody reads meanwhile."""
-    below = server.descendants()
+    below = descendants(server.process.pid)
     assert len(below) > 4  # Ray, the proxy, the replica, two workers
     folders = {Path(path).parent for pid in below for path in unix_sockets(pid)}
     started = time.monotonic()
@@ -291,36 +277,3 @@ def end_by_signal(server: Server) -> None:
     assert not [folder for folder in folders if "outrider" in str(folder) and folder.exists()]
     assert "Traceback" not in server.log.read_text()
     assert os.listdir(server.log.parent) == ["log"]  # the home folder was left alone
-
-
-def name_of(pid: int) -> str:
-    """The process's own name; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process is there; one that waits to be reaped is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def sockets(pid: int) -> set[str]:
-    """The inodes of a process's open sockets; none if it has ended."""
-    links = []
-    with contextlib.suppress(OSError):  # the process ended
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # it closed this one while we looked
-                links.append(os.readlink(descriptor))
-    return {link[8:-1] for link in links if link.startswith("socket:[")}
-
-
-def unix_sockets(pid: int) -> list[str]:
-    """The paths of a process's Unix sockets."""
-    inodes = sockets(pid)
-    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    return [line[7] for line in lines if len(line) > 7 and line[6] in inodes]

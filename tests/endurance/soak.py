@@ -12,7 +12,7 @@ import httpx
 from endurance.asks import asks
 from endurance.traffic import Clients, Figures
 from endurance.watch import POLL_S, Rest, Track, Watch
-from live.process import descendants
+from live.proc import descendants
 
 # Few pages, so that sequences are preempted, and all of them touched before the warm-up is over.
 SETTINGS = ("--spare", "engine.numerics=exact", "engine.kv_tokens=2048", "engine.max_batch=12")

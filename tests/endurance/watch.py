@@ -5,7 +5,7 @@ import statistics
 import time
 from dataclasses import asdict, astuple, dataclass, field
 
-from live.process import descendants, descriptors, is_zombie, resident_bytes
+from live.proc import descendants, descriptors, is_zombie, resident_bytes, sockets
 
 POLL_S = 0.5
 UP_S = 240.0  # for a worker to be up again on a loaded machine
@@ -88,9 +88,10 @@ class Watch:
     async def rest(self):
         """Once nothing runs, waits or starts."""
         await self.until(self._is_at_rest, "it does not come to rest")
-        num_descriptors, num_sockets = descriptors(self._server.pid)
-        below = descendants(self._server.pid)
-        return Rest((await self.inside())["num_tasks"], num_descriptors, num_sockets, len(below))
+        pid = self._server.pid
+        num_descriptors, num_sockets = descriptors(pid), len(sockets(pid))
+        num_tasks = (await self.inside())["num_tasks"]
+        return Rest(num_tasks, num_descriptors, num_sockets, len(descendants(pid)))
 
     def zombies(self):
         return [pid for pid in descendants(self._server.pid) if is_zombie(pid)]

@@ -8,10 +8,10 @@ import random
 import signal
 import tempfile
 import time
-from pathlib import Path
 
 import pytest
 from batches import alone, output, requests
+from live.proc import children, descriptors
 
 from outrider.actors.engine import Engine
 from outrider.actors.engine_config import EngineConfig
@@ -24,21 +24,9 @@ DEADLINE_S = 2.5
 PATIENCE_S = 60.0  # for a worker to be up again, on a machine that others load
 
 
-def children():
-    """Processes that this one has started, zombies included."""
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # ended while we looked
-        if int(fields[1]) == os.getpid():
-            found.add(int(stat.parent.name))
-    return found
-
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
+def held():
+    """Processes and descriptors of this one, zombies included."""
+    return children(os.getpid()), descriptors(os.getpid())
 
 
 def worker(engine, role):
@@ -65,9 +53,9 @@ async def strike(engine, role, number):
 async def nothing_left(tmp_path, monkeypatch):
     """No process, socket, file, descriptor or task outlives the engine."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = children(), descriptors()
+    before = held()
     yield
-    await until(lambda: (children(), descriptors()) == before)  # once pipes are closed
+    await until(lambda: held() == before)  # once pipes are closed
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert [name for name in os.listdir(tmp_path) if name.startswith("outrider-")] == []
 

@@ -1,6 +1,5 @@
-"""A process that was started here, those below it, and what they hold. Linux only: reads /proc."""
+"""A server that was started here, and everything that it started. Linux only."""
 
-import contextlib
 import os
 import shutil
 import signal
@@ -10,54 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from live.proc import descendants, parents
+
 START_S = 240.0  # on a loaded machine with cold compiler caches
 STOP_S = 120.0
 POLL_S = 0.05
-
-
-def parents():
-    """Parent by process, zombies included."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended while we looked
-            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    return found
-
-
-def descendants(root):
-    """Every process below `root`."""
-    found, above, size = {root}, parents(), 0
-    while size != len(found):
-        size = len(found)
-        found |= {pid for pid, parent in above.items() if parent in found}
-    return found - {root}
-
-
-def is_zombie(pid):
-    """Whether it has ended and nobody has asked how."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return False
-
-
-def resident_bytes(pid):
-    """Its memory; None if it has ended."""
-    with contextlib.suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return None
-
-
-def descriptors(pid):
-    """How many it holds, and how many of them are sockets; None if it has ended."""
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return None
-    num_sockets = 0
-    for name in names:
-        with contextlib.suppress(OSError):  # it closed this one while we looked
-            num_sockets += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
-    return len(names), num_sockets
 
 
 def await_(condition, limit_s, words):
