@@ -3,6 +3,10 @@
 from pathlib import Path
 
 DEMO = "demo"
+HONESTLY = (
+    "demo is a model of 5.6 million parameters: it recites short answers about well-known parts of "
+    "Python's library, and makes up the rest"
+)
 
 
 def demo_target() -> Path:

@@ -1,8 +1,9 @@
 """Prepacked linears for the CPU, with projections of one input merged into one product.
 
 Never fewer rows than `min_rows` reach oneDNN: with 2 or more its rows do not depend on how many
-travel together (probed at start, outrider.actors.runner.numerics). Where it cannot pack, the model
-keeps its nn.Linear.
+travel together (probed at start, outrider.actors.runner.numerics). Nor does every number of rows:
+oneDNN compiles for each, in a millisecond, half a megabyte that it never gives back. Where it
+cannot pack, the model keeps its nn.Linear.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,16 @@ def can_pack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
+def padded_rows(rows: int) -> int:
+    """At least so many: of the numbers above 16, eight between a power of two and the next.
+
+    >>> [padded_rows(rows) for rows in (1, 16, 17, 33, 100)]
+    [1, 16, 18, 36, 104]
+    """
+    step = 1 << max(0, (rows - 1).bit_length() - 4)
+    return -(-rows // step) * step
+
+
 class PackedLinear(nn.Module):
     """y = x @ weight.T + bias with the weight [N, K] kept in oneDNN's own layout."""
 
@@ -42,9 +53,10 @@ class PackedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Shapes: x [..., K] → [..., N]."""
         rows = x.numel() // self.in_features
-        if rows >= self.min_rows:
+        padding = padded_rows(max(rows, self.min_rows)) - rows
+        if not padding:
             return product(x, self.packed, self.bias, "none", [], "")
-        padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, self.min_rows - rows))
+        padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, padding))
         out = product(padded, self.packed, self.bias, "none", [], "")
         return out[:rows].view(*x.shape[:-1], self.out_features)
 

@@ -17,6 +17,7 @@ from outrider.clients.client import Client, Stream
 from outrider.clients.errors import OutriderClientError
 from outrider.clients.options import Options
 from outrider.clients.results import Chunk, Origin
+from outrider.cluster.demo_models import DEMO, HONESTLY
 from outrider.cluster.terminal import asking
 from outrider.cluster.terminal.console import stderr
 
@@ -77,6 +78,8 @@ class Conversation:
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401  # gives input() its editing and history
             stderr().print(_legend())
+            if self._client.served_model() == DEMO:
+                stderr().print(Text(HONESTLY, style="dim"))
         while (said := self._heard()) is not None:
             if said.strip():
                 self._turns.append({"role": "user", "content": said})

@@ -62,9 +62,10 @@ def _state(pid: int) -> str:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Its memory; None if it has ended."""
-    with contextlib.suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Its memory but pages of files, which the kernel drops as it likes; None if it has ended."""
+    with contextlib.suppress(OSError, ValueError):
+        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     return None
 
 

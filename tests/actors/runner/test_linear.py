@@ -1,0 +1,33 @@
+"""Prepacked linears: how many rows oneDNN sees, and that nobody can tell."""
+
+import pytest
+import torch
+
+from outrider.actors.runner import linear
+from outrider.actors.runner.linear import PackedLinear, can_pack, padded_rows
+
+pytestmark = pytest.mark.skipif(not can_pack(torch.float32), reason="oneDNN does not pack here")
+
+
+def test_few_numbers_of_rows_and_few_rows_too_many() -> None:
+    assert [padded_rows(rows) for rows in range(1, 17)] == list(range(1, 17))
+    for rows in range(1, 5000):
+        assert rows <= padded_rows(rows) <= 1.125 * rows
+    assert len({padded_rows(rows) for rows in range(1, 1025)}) == 16 + 6 * 8
+
+
+def test_every_row_is_what_it_is_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    packed = PackedLinear(torch.randn(96, 64, generator=generator), torch.randn(96), min_rows=2)
+    x = torch.randn(150, 64, generator=generator)
+    whole, seen, product = packed(x), set(), linear.product
+
+    def counted(rows: torch.Tensor, *rest: object) -> torch.Tensor:
+        seen.add(len(rows))
+        return product(rows, *rest)
+
+    monkeypatch.setattr(linear, "product", counted)
+    for rows in range(1, 150):
+        assert torch.equal(packed(x[:rows]), whole[:rows]), rows
+    assert torch.equal(packed(x[None, :33]), whole[None, :33])
+    assert len(seen) == 15 + 3 * 8 + 2  # to 16, to 128, and 144 and 160
