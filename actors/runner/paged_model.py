@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from outrider.actors.runner.attention import Pages
 from outrider.actors.runner.fused import FusedBody, NotRecognised, fuse_blocks, fuse_layers
 from outrider.actors.runner.kv_pool import KvPool
-from outrider.actors.runner.linear import PackedLinear, can_pack, pack_linears
+from outrider.actors.runner.linear import PackedLinear, can_pack, pack_linears, padded_rows
 from outrider.actors.runner.loader import LoadedModel
 from outrider.actors.runner.norm import fuse_norms
 from outrider.actors.runner.replacement import Replacements
@@ -69,9 +70,8 @@ class PagedModel:
             except NotRecognised:
                 self.body = partial(inspect.unwrap(type(body).forward), body)
         self.head = self.model.get_output_embeddings()
-        self.is_padded = is_exact and any(
-            isinstance(module, PackedLinear) for module in self.model.modules()
-        )
+        is_packed = any(isinstance(module, PackedLinear) for module in self.model.modules())
+        self.min_rows = min_rows if is_packed else 0  # 0: any number of rows, not padded
 
     def isolate_experts(self) -> bool:
         """Run mixture-of-experts blocks by row; False where there are none."""
@@ -85,13 +85,8 @@ class PagedModel:
 
     @torch.inference_mode()
     def run(self, step: Step, pool: KvPool) -> torch.Tensor:
-        tokens, rows = step.tokens, np.array(step.wanted, np.int64)
-        if self.is_padded and len(tokens) == 1:  # one row would take other kernels
-            tokens = np.repeat(tokens, 2, axis=0)  # the second goes nowhere
-        if self.is_padded and len(rows) == 1:  # cheaper than padding what is selected
-            rows = np.repeat(rows, 2)
-        table = torch.from_numpy(tokens).to(self.device)
-        wanted = torch.from_numpy(rows).to(self.device)
+        table = torch.from_numpy(self._padded(step.tokens)).to(self.device)
+        wanted = torch.from_numpy(self._padded(np.array(step.wanted, np.int64))).to(self.device)
         asked = {
             "input_ids": table[None, :, 0],
             "position_ids": table[None, :, 1],
@@ -105,6 +100,11 @@ class PagedModel:
         if self.softcap:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         return logits[: len(step.wanted)]
+
+    def _padded(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """As many as packed linears take, so that none of them pads; what is added goes nowhere."""
+        num_added = padded_rows(max(len(rows), self.min_rows)) - len(rows) if self.min_rows else 0
+        return np.concatenate((rows, rows[-1:].repeat(num_added, axis=0))) if num_added else rows
 
 
 def forward(model: PagedModel, pool: KvPool, chunks: Sequence[Chunk]) -> torch.Tensor:
