@@ -1,6 +1,7 @@
 """Law 1 with the draft riding ahead: whatever is forecast, in time or not, the text is the same."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from batches import PAIRS, alone, check, drained, known, output, requests, speculating
@@ -64,7 +65,8 @@ async def test_without_a_draft(engine_of, models, pipeline):
     config = {"has_draft": False, "pipeline": pipeline, "lookahead": "fixed"}
     for has_ngram in (True, False):
         async with engine_of("demo", "own", has_ngram=has_ngram, **config) as engine:
-            batch = requests(6, {"temperature": 0.0}, 4096, seed=8)
+            once = requests(6, {"temperature": 0.0}, 4096, seed=8)
+            batch = [replace(each, prompt_ids=each.prompt_ids * 2) for each in once]
             expected = await alone(engine, batch)
             asked = [speculating(each) for each in batch]
             assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected

@@ -19,7 +19,7 @@ from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
 
 NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 2400, 4, 3, 1.6
-PROMPT = "The tutorial says that"
+PROMPT = "You can"
 LIMIT = 1e-6
 
 
