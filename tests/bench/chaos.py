@@ -40,7 +40,9 @@ PROMPTS = ["def add(a, b):", "import os", "What does str.split do?", "class Stac
 
 def replica(server):
     """The coordinator's process."""
-    return running(server.process.pid, "ServeReplica")[0]
+    found = running(server.process.pid, "ServeReplica")
+    assert len(found) == 1, f"replicas: {found}, expected one"
+    return found[0]
 
 
 class Server:

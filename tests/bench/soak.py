@@ -9,9 +9,8 @@ begin alike; every 15 seconds there are 24 more at once; one stream in seven is 
 In the first half of the time workers are killed. Every complete text has to be the one that the
 server gave when it was asked for that alone, without draft and prefix cache.
 
-Memory is RSS without pages of files, which the kernel drops and reads again as it likes, from the
-tenth of the time after a process's warm-up (a fifth of the time) to the last tenth; a worker that
-did not live that long says nothing. Latency is the time between commits
+Memory is RSS, from the tenth of the time after a process's warm-up (a fifth of the time) to the
+last tenth; a worker that did not live that long says nothing. Latency is the time between commits
 by their tokens as clients see it, 99th percentile over tokens, the first third after the warm-up
 against the last; from each kill to two seconds after its worker's return nothing is counted. On a
 machine that others use, `--report-only` tells the latency and does not judge it.

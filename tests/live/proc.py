@@ -1,4 +1,4 @@
-"""What Linux tells of processes in /proc. One that ended while we looked holds nothing."""
+"""What Linux tells of processes in /proc. Who ended while we looked is left out."""
 
 import contextlib
 import os
@@ -62,18 +62,15 @@ def _state(pid: int) -> str:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Its memory but pages of files, which the kernel drops as it likes; None if it has ended."""
-    with contextlib.suppress(OSError, ValueError):
-        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    """Its memory; None if it has ended."""
+    with contextlib.suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return None
 
 
 def descriptors(pid: int) -> int:
-    """How many it holds; the one that looks at itself counts the one that it looks with."""
-    with contextlib.suppress(OSError):
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    return 0
+    """How many it holds. Raises OSError if it has ended: that is not to hold none."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def sockets(pid: int) -> set[str]:

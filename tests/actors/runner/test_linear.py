@@ -18,7 +18,8 @@ def test_few_numbers_of_rows_and_few_rows_too_many() -> None:
 
 def test_every_row_is_what_it_is_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
-    packed = PackedLinear(torch.randn(96, 64, generator=generator), torch.randn(96), min_rows=2)
+    weight, bias = (torch.randn(shape, generator=generator) for shape in ((96, 64), (96,)))
+    packed = PackedLinear(weight, bias, min_rows=2)
     x = torch.randn(150, 64, generator=generator)
     whole, seen, product = packed(x), set(), linear.product
 
