@@ -6,6 +6,7 @@ oneDNN compiles for each, in a millisecond, half a megabyte that it never gives 
 cannot pack, the model keeps its nn.Linear.
 """
 
+import time
 from collections.abc import Callable
 
 import torch
@@ -47,6 +48,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.min_rows = min_rows
+        self.dtype = weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 8)
         self.bias = None if bias is None else bias.detach()
 
@@ -74,6 +76,21 @@ def merged(parts: list[nn.Linear], min_rows: int) -> PackedLinear:
         for part in parts
     ]
     return PackedLinear(weight, torch.cat(filled), min_rows)
+
+
+@torch.inference_mode()
+def warm_up(model: nn.Module, max_rows: int, limit_s: float) -> None:
+    """Have oneDNN compile for each number of rows now, fewest first: later a step would wait for
+    it, and the process grow for as long as new numbers come. Ends early after `limit_s`.
+    """
+    found = [module for module in model.modules() if isinstance(module, PackedLinear)]
+    shapes = {(each.in_features, each.out_features, each.bias is None): each for each in found}
+    end = time.monotonic() + limit_s
+    for rows in sorted({padded_rows(rows) for rows in range(1, max_rows + 1)}):
+        for linear in shapes.values():
+            linear(torch.zeros(rows, linear.in_features, dtype=linear.dtype))
+            if time.monotonic() > end:
+                return
 
 
 class Merged(nn.Module):

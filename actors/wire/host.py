@@ -19,7 +19,8 @@ class WorkerHost:
         self, spec: WorkerSpec, secret: bytes | None = None, folder: str | None = None
     ) -> None:
         """Raises OutriderError if the model cannot be loaded."""
-        self._server = WorkerServer(load_worker(spec), secret or token_bytes(SECRET_LEN), folder)
+        worker = load_worker(spec, warms_up=True)
+        self._server = WorkerServer(worker, secret or token_bytes(SECRET_LEN), folder)
 
     def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> Endpoint:
         """Bind and serve in the background."""

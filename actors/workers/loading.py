@@ -13,6 +13,7 @@ import torch
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.messages import Description
+from outrider.actors.runner.linear import warm_up
 from outrider.actors.runner.loader import load_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.worker_spec import WorkerSpec
@@ -24,20 +25,24 @@ from outrider.actors.workers.worker import Worker
 from outrider.kernels.on_device import backend_for, choice
 
 PAGE_SIZE = 16
+WARM_ROWS, WARM_S = 288, 1.0  # a step of the default token budget, and somewhat more
 
 
-def load_worker(spec: WorkerSpec) -> Worker:
-    """Load the model, or a pair of them, and build the worker. Raises OutriderError."""
-    worker = _load_one(spec)
+def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
+    """Load the model, or a pair of them, and build the worker; one that is to serve for long
+    warms up. Raises OutriderError.
+    """
+    worker = _load_one(spec, warms_up)
     if spec.paired_draft is None:
         return worker
-    draft = _load_one(replace(spec, role="draft", model=spec.paired_draft, paired_draft=None))
+    of_draft = replace(spec, role="draft", model=spec.paired_draft, paired_draft=None)
+    draft = _load_one(of_draft, warms_up)
     assert isinstance(worker, TargetWorker)
     assert isinstance(draft, DraftWorker)
     return PairWorker(worker, draft)
 
 
-def _load_one(spec: WorkerSpec) -> ModelWorker:
+def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
     torch.set_num_threads(spec.num_threads)
     folder = Path(spec.model)
     loaded = load_model(folder, device=spec.device, dtype=spec.dtype)
@@ -52,6 +57,8 @@ def _load_one(spec: WorkerSpec) -> ModelWorker:
         numerics=None if spec.numerics == "auto" else spec.numerics,  # type: ignore[arg-type]
         is_strict=is_strict,
     )
+    if warms_up:
+        warm_up(loaded.model, WARM_ROWS, WARM_S)
     backend, description = backend_for(torch.device(loaded.device)), _describe(spec, runner)
     if spec.role == "draft":
         num_ids, shares = spec.num_target_ids, spec.has_prefix_cache

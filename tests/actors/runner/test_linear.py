@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from outrider.actors.runner import linear
-from outrider.actors.runner.linear import PackedLinear, can_pack, padded_rows
+from outrider.actors.runner.linear import PackedLinear, can_pack, padded_rows, warm_up
 
 pytestmark = pytest.mark.skipif(not can_pack(torch.float32), reason="oneDNN does not pack here")
 
@@ -32,3 +33,25 @@ def test_every_row_is_what_it_is_among_others(monkeypatch: pytest.MonkeyPatch) -
         assert torch.equal(packed(x[:rows]), whole[:rows]), rows
     assert torch.equal(packed(x[None, :33]), whole[None, :33])
     assert len(seen) == 15 + 3 * 8 + 2  # to 16, to 128, and 144 and 160
+
+
+def test_after_a_warm_up_no_step_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(*(PackedLinear(torch.zeros(8, 8), None, min_rows=2) for _ in range(3)))
+    model.append(PackedLinear(torch.zeros(16, 8), None, min_rows=2))
+    seen, product = [], linear.product
+
+    def counted(rows: torch.Tensor, weight: torch.Tensor, *rest: object) -> torch.Tensor:
+        out = product(rows, weight, *rest)
+        seen.append((out.shape, weight.shape))
+        return out
+
+    monkeypatch.setattr(linear, "product", counted)
+    warm_up(model, 40, limit_s=60.0)
+    first = set(seen)
+    for rows in range(1, 41):
+        for each in model:
+            each(torch.zeros(rows, 8))
+    assert set(seen) == first
+    seen.clear()
+    warm_up(model, 40, limit_s=0.0)
+    assert len(seen) == 1
