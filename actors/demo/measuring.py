@@ -15,6 +15,7 @@ from transformers import DynamicCache
 
 from outrider.actors.bench.contender import Ids
 from outrider.actors.bench.sweep import Cell, Drafter, measure
+from outrider.actors.demo.questions import questions
 from outrider.actors.engine import Engine
 from outrider.actors.request import Request
 from outrider.actors.runner.loader import load_model
@@ -29,26 +30,38 @@ NUM_FORWARDS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """Of a pair, one sequence at a time."""
+class Cost:
+    """Of a step of the draft, over one of the target."""
 
-    forward_share: float  # a draft forward's time over a target forward's, in transformers
-    step_share: float  # the same of the engine's steps
-    greedy: float  # tokens a round, those of whole answers
-    coupled: float  # the same at temperature 1
+    of_forwards: float  # in transformers
+    of_steps: float  # in the engine
 
 
-async def worth(engine: Engine, pair: Path, questions: Many[str]) -> Worth:
-    """Measured on an engine on the pair whose only drafter is its draft."""
-    chats = [[{"role": "user", "content": question}] for question in questions]
-    prompts = [tuple(engine.tokenizer.render_chat(chat)) for chat in chats]
-    shares = [await _step_share(engine, prompts[0]) for _ in range(REPEATS)]
-    return Worth(
-        _forward_share(pair),
-        statistics.median(shares),
-        await _tokens_per_round(engine, prompts, 0.0),
-        await _tokens_per_round(engine, prompts, 1.0),
-    )
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Tokens a round at k=K, those of whole answers."""
+
+    greedy: float
+    coupled: float  # at temperature 1
+
+
+async def cost(engine: Engine, pair: Path) -> Cost:
+    """Of one sequence, on an engine on the pair whose only drafter is its draft."""
+    (prompt,) = _prompts(engine, [questions()[0].question])
+    shares = [await _step_share(engine, prompt) for _ in range(REPEATS)]
+    return Cost(_forward_share(pair), statistics.median(shares))
+
+
+async def gain(engine: Engine, asked: Many[str]) -> Gain:
+    """The same, asked one question after another."""
+    prompts = _prompts(engine, asked)
+    greedy, coupled = [await _tokens_per_round(engine, prompts, at) for at in (0.0, 1.0)]
+    return Gain(greedy, coupled)
+
+
+def _prompts(engine: Engine, asked: Many[str]) -> list[Ids]:
+    chats = [[{"role": "user", "content": question}] for question in asked]
+    return [tuple(engine.tokenizer.render_chat(chat)) for chat in chats]
 
 
 async def _step_share(engine: Engine, prompt: Ids) -> float:

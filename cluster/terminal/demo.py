@@ -104,24 +104,29 @@ def answers(
 
 @demo.command()
 def measure(pair: Pair = DEMO, threads: Threads = 1) -> None:
-    """Say what the draft costs and guesses, on questions whose answers were held out."""
+    """Say what the draft costs and what it gains, where the target knows and where it does not."""
     _prepare(threads)
-    from outrider.actors.demo.measuring import K, worth
+    from outrider.actors.demo.measuring import K, cost, gain
+    from outrider.actors.demo.questions import questions
+
+    console = Console(highlight=False)
+
+    async def tell(engine: "Engine") -> None:
+        spent = await cost(engine, pair)
+        console.print(
+            f"a draft step: {spent.of_steps:.1%} of a target step in the engine, "
+            f"{spent.of_forwards:.1%} in transformers ({threads} threads)"
+        )
+        for kind, asked in lists.items():
+            gained = await gain(engine, asked)
+            console.print(
+                f"tokens a round at k={K}, {len(asked)} {kind} questions: "
+                f"{gained.greedy:.2f} greedy, {gained.coupled:.2f} coupled at temperature 1"
+            )
 
     with errors_in_a_line():
-        questions = _held_out(pair)
-        found = asyncio.run(
-            _on_engine(pair, threads, lambda engine: worth(engine, pair, questions))
-        )
-    console = Console(highlight=False)
-    console.print(
-        f"a draft step: {found.step_share:.1%} of a target step in the engine, "
-        f"{found.forward_share:.1%} in transformers ({threads} threads)"
-    )
-    console.print(
-        f"tokens a round at k={K}, {len(questions)} held-out questions: "
-        f"{found.greedy:.2f} greedy, {found.coupled:.2f} coupled at temperature 1"
-    )
+        lists = {"fixed": [each.question for each in questions()], "held-out": _held_out(pair)}
+        asyncio.run(_on_engine(pair, threads, tell))
 
 
 def _prepare(threads: int) -> None:
