@@ -73,7 +73,7 @@ BARS = {  # (temperature, streams): [(fast, slow, bar)]
 def variants(num_streams):
     """Name → (engine, the request's k or None for the engine's choice)."""
     found = {PLAIN: ("inline", 0), APART: ("process", 0)}
-    for k in {1: (2, 3), 8: (1, 2)}.get(num_streams, (1,)):
+    for k in {1: (2, 3, 4, 5), 8: (1, 2, 3)}.get(num_streams, (1, 2)):
         found[f"lockstep inline k={k}"] = ("inline", k)
         found[f"lockstep process k={k}"] = ("process", k)
     if num_streams == 1:
