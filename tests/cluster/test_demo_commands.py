@@ -1,11 +1,13 @@
-"""`outrider demo`: what it refuses, in a line."""
+"""`outrider demo`: what it refuses, in a line, and what it tells of a pair."""
 
+import re
 from pathlib import Path
 
+import architectures
 import pytest
 from typer.testing import CliRunner
 
-from outrider.actors.demo import asking
+from outrider.actors.demo import asking, measuring
 from outrider.actors.demo.questions import questions
 from outrider.cluster.cli import app
 
@@ -38,6 +40,25 @@ def test_measuring_needs_a_trained_pair(tmp_path: Path) -> None:
     assert "without held_out.txt, expected a pair of `demo train`" in " ".join(
         result.stderr.split()
     )
+
+
+def test_measuring_tells_cost_and_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = questions()[:2]
+    monkeypatch.setattr("outrider.actors.demo.questions.questions", lambda: asked)
+    for name, number in (("ANSWER_LEN", 20), ("TIMED_LEN", 8), ("REPEATS", 1), ("NUM_FORWARDS", 2)):
+        monkeypatch.setattr(measuring, name, number)
+    for role in ("target", "draft"):
+        (tmp_path / role).symlink_to(architectures.DEMO / role)
+    (tmp_path / "held_out.txt").write_text("What does abacus.count do?\n")
+    result = runner.invoke(app, ["demo", "measure", str(tmp_path)])
+    assert result.exit_code == 0, result.stderr
+    number = r"(\d\.\d\d)"
+    gained = rf"(\d+) (\S+) questions: {number} greedy, {number} coupled at temperature 1"
+    assert re.search(r"a draft step: \d+\.\d% of a target step", result.stdout)
+    known, held_out = re.findall(gained, " ".join(result.stdout.split()))
+    assert (known[:2], held_out[:2]) == (("2", "fixed"), ("1", "held-out"))
+    assert all(1.0 <= float(each) <= 5.0 for each in (*known[2:], *held_out[2:]))
+    assert float(known[2]) > 2.0, "what it knows by heart"
 
 
 def test_answers_are_written_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
