@@ -57,7 +57,10 @@ def _describe(writer: Any, config: dict[str, Any]) -> None:
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(num_heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_dimension_count(config.get("head_dim") or config["hidden_size"] // num_heads)
+    head_dim = config.get("head_dim") or config["hidden_size"] // num_heads
+    writer.add_key_length(head_dim)  # llama.cpp's own guess is the division, whatever the config
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
 
