@@ -53,7 +53,7 @@ async def cost(engine: Engine, pair: Path) -> Cost:
 
 
 async def gain(engine: Engine, asked: Many[str]) -> Gain:
-    """The same, asked one question after another."""
+    """On such an engine, of the answers to these questions, one after another."""
     prompts = _prompts(engine, asked)
     greedy, coupled = [await _tokens_per_round(engine, prompts, at) for at in (0.0, 1.0)]
     return Gain(greedy, coupled)

@@ -48,7 +48,6 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.min_rows = min_rows
-        self.dtype = weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 8)
         self.bias = None if bias is None else bias.detach()
 
@@ -88,7 +87,7 @@ def warm_up(model: nn.Module, max_rows: int, limit_s: float) -> None:
     end = time.monotonic() + limit_s
     for rows in sorted({padded_rows(rows) for rows in range(1, max_rows + 1)}):
         for linear in shapes.values():
-            linear(torch.zeros(rows, linear.in_features, dtype=linear.dtype))
+            linear(torch.zeros(rows, linear.in_features, dtype=linear.packed.dtype))
             if time.monotonic() > end:
                 return
 

@@ -109,7 +109,9 @@ def measure(pair: Pair = DEMO, threads: Threads = 1) -> None:
     from outrider.actors.demo.measuring import K, cost, gain
     from outrider.actors.demo.questions import questions
 
-    console = Console(highlight=False)
+    with errors_in_a_line():
+        lists = {"fixed": [each.question for each in questions()], "held-out": _held_out(pair)}
+    console = Console(highlight=False, soft_wrap=True)
 
     async def tell(engine: "Engine") -> None:
         spent = await cost(engine, pair)
@@ -125,7 +127,6 @@ def measure(pair: Pair = DEMO, threads: Threads = 1) -> None:
             )
 
     with errors_in_a_line():
-        lists = {"fixed": [each.question for each in questions()], "held-out": _held_out(pair)}
         asyncio.run(_on_engine(pair, threads, tell))
 
 
