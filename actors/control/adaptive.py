@@ -8,6 +8,7 @@ promises little is compared with plain decoding by turns: that is all the probin
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import product
 
 from outrider.actors.control.acceptance import GOOD, Acceptance, Copies, Hits
 from outrider.actors.control.controller import Choice, Pipeline, usual_fan
@@ -185,9 +186,9 @@ class AdaptiveController:
         if load.duel.is_lost(self._round):
             return 0, fan, "slower"
         most = min(MAX_K, 2 * now + 1)  # it falls at once, but rises step by step
-        k = max(range(1, most + 1), key=lambda k: model.at(k, fan))
-        if not self._is_lockstep:
-            fan = max(FANS, key=lambda fan: model.at(k, fan))
+        fans = (fan,) if self._is_lockstep else FANS
+        # Both at once: more guesses slow the draft, so the best of one depends on the other.
+        k, fan = max(product(range(1, most + 1), fans), key=lambda both: model.at(*both))
         plain, best = model.at(0, fan), model.at(k, fan)
         worth = plain if self._is_lockstep else plain * COMPANY
         if best <= worth or (now == 0 and best <= worth * MARGIN):

@@ -1,12 +1,14 @@
 """The draft riding ahead, beside lockstep and plain decoding, on one model pair.
 
-    python tests/bench/forecast.py [--repeats 5] [--streams 1 8 16 32] [--json FILE] [--trace FILE]
+    python tests/bench/forecast.py [--repeats 5] [--streams 1 8 16 32] [--texts] [--json FILE]
+                                   [--trace FILE]
 
-One thread for each worker, numerics exact, the same prompts, seeds and number of tokens for all, so
-every variant writes the same text: that is asserted. `inline` has both models in this process,
-`process` one process each. Variants take turns within a repeat; printed are medians, and ratios
-with their least and greatest. The draft needs a core of its own: beside other work on the same
-cores a forecast loses more than lockstep does.
+The questions of `outrider bench compare`, or with --texts the beginnings of pages, which the demo
+pair was not made for. One thread for each worker, numerics exact, the same prompts, seeds and
+number of tokens for all, so every variant writes the same text: that is asserted. `inline` has both
+models in this process, `process` one process each. Variants take turns within a repeat; printed are
+medians, and ratios with their least and greatest. The draft needs a core of its own: beside other
+work on the same cores a forecast loses more than lockstep does.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from outrider.actors.bench.prompts import prompts as questions
 from outrider.actors.engine import Engine
 from outrider.actors.engine_config import EngineConfig
 from outrider.actors.request import Request
@@ -32,18 +35,13 @@ from outrider.actors.sampling import SamplingParams, Speculation
 from outrider.actors.wiring import InlineWiring, ProcessWiring
 
 DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
-CHATS = [
-    "What does os.path.join do?",
-    "What does str.split do?",
-    "Explain asyncio.gather.",
-    "How do I use json.dumps?",
-]
 TEXTS = [
     "The Python tutorial says that",
     "This module provides",
     "Return the number of",
     "class ",
 ]
+NUM_ALONE = 8  # prompts of one stream, one after another
 FANS = (1, 2, 3, 4)
 PLAIN, APART = "plain", "plain process"  # without a draft: in this process, in the target's own
 REQUESTS = 4  # of each stream one after another, where there are several
@@ -149,8 +147,10 @@ def hits_by_position(snapshot):
 
 def report(console, seconds, counts, args, temperature, num_streams):
     """The table of one case; its ratios as a dictionary."""
-    num_tokens = args.tokens * (len(CHATS + TEXTS) if num_streams == 1 else REQUESTS * num_streams)
-    title = f"T={temperature:g}, {num_streams} streams: medians; milliseconds a round"
+    num_alone = len(TEXTS) if args.texts else NUM_ALONE
+    num_tokens = args.tokens * (num_alone if num_streams == 1 else REQUESTS * num_streams)
+    asked = "texts" if args.texts else "questions"
+    title = f"{asked}, T={temperature:g}, {num_streams} streams: medians; milliseconds a round"
     table = Table(title=title)
     for column in ("variant", "tokens/s", "tokens/row", "verify", "idle", "hits by accepted count"):
         table.add_column(column, justify="left" if column == "variant" else "right")
@@ -189,9 +189,9 @@ async def compare(args):
             stack.push_async_callback(engine.stop)
             engines[name] = engine
         tokenizer = engines["inline"].tokenizer
-        chats = [[{"role": "user", "content": text}] for text in CHATS]
-        prompts = [tuple(tokenizer.render_chat(chat)) for chat in chats]
-        prompts += [tuple(tokenizer.encode(text)) for text in TEXTS]
+        prompts = questions(tokenizer, NUM_ALONE)
+        if args.texts:
+            prompts = [tuple(tokenizer.encode(text)) for text in TEXTS]
         for num_streams in args.streams:
             for temperature in (0.0, 1.0):
                 case = (args, temperature, num_streams)
@@ -211,6 +211,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 16, 32])
+    parser.add_argument("--texts", action="store_true", help="continue pages, not questions")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--trace", type=Path)
     args = parser.parse_args()

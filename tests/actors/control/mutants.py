@@ -92,6 +92,8 @@ MUTANTS = [
            promises.each_load_keeps_its_choice),
     Mutant("always the same width", adaptive, "FANS", (6,),
            promises.width_shrinks_with_the_batch),
+    Mutant("the width that it starts with", adaptive, "FANS", (4,),
+           promises.finds_the_best_in_forecast),
     Mutant("a miss leads to another", Hits, "share_drafted", lambda self, survival, k, fan: 0.2,
            promises.finds_the_best_in_forecast),
     Mutant("drafting is never compared", Duel, "is_due", lambda self: False,

@@ -40,6 +40,14 @@ FORECAST = {
         "step_ms": 0.6,
         "step_token_ms": 0.01,
     },
+    "the fewer guesses, the longer the branch": {
+        "acceptance": 0.95,
+        "hit": 0.95,
+        "fixed_ms": 8.0,
+        "token_ms": 0.35,
+        "step_ms": 0.9,
+        "step_token_ms": 0.04,
+    },
 }
 HOPELESS = {
     "acceptance 0.1": {"acceptance": 0.1},
