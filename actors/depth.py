@@ -28,11 +28,11 @@ class Depth:
     def num_branches(self, sequence: Sequence, num_drafted: int) -> int:
         """Guesses that a forecast makes of the outcome of a proposal this long.
 
-        As many at each position; after no proposal there is one position, and all to win there.
+        As many for each position; after no proposal there is one position, and all to win there.
         """
         choice = self.choice
-        fan = choice.num_branches // (choice.k + 1) if choice.k else usual_fan(1)
-        return fan * max(num_drafted + 1, EMPTY_WIDTH)
+        fan = choice.num_branches / (choice.k + 1) if choice.k else usual_fan(1)
+        return max(1, round(fan * max(num_drafted + 1, EMPTY_WIDTH)))
 
     def reason(self, sequence: Sequence) -> str:
         """Why its k is what it is."""

@@ -27,7 +27,7 @@ class EngineConfig:
     is_paired: bool = False  # draft and target in one process: lockstep on one device or core
     pipeline: Literal["auto", "forecast", "lockstep"] = "auto"  # forecast where workers can overlap
     lookahead: Literal["adaptive", "simple", "fixed"] = "adaptive"  # who chooses k, from k on
-    fan: int | None = None  # guesses at each position of a forecast, of lookahead 'fixed'
+    fan: int | None = None  # guesses per position of a forecast, of lookahead 'fixed'
     has_ngram: bool = True  # copy from a sequence's own past where the draft has nothing
     has_prefix_cache: bool = True  # keep the KV of what ended, for prompts that begin alike
     trace: Path | None = None  # a timeline of every round is written here at the end

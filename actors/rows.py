@@ -97,7 +97,7 @@ class OutcomeRow(Record, frozen=True):
     committed: tuple[TokenId, ...]  # ids since the base of the last outcome (or OPEN)
     tokens: tuple[TokenId, ...]  # the proposal, whoever made it; none where the row runs plainly
     max_tokens: Count  # a branch grows no longer; its guess of the target's token not counted
-    num_branches: Count  # guesses over all positions
+    num_branches: Count  # guesses over all positions, on average
 
 
 class ForecastRow(Record, frozen=True):

@@ -97,7 +97,7 @@ class Hits:
         self._rejected = [Tally() for _ in range(MAX_K)]  # by accepted count
         self._fan = 0.0  # guesses per position of what was seen, as a slow mean
 
-    def add(self, num_drafted: int, num_accepted: int, is_hit: bool, fan: int) -> None:
+    def add(self, num_drafted: int, num_accepted: int, is_hit: bool, fan: float) -> None:
         self._fan += (fan - self._fan) * (1 / 16 if self._fan else 1)
         if not num_drafted:
             self._empty.add(is_hit)
@@ -110,7 +110,7 @@ class Hits:
         for tally in (self._empty, self._bonus, *self._rejected):
             tally.fade(factor)
 
-    def share_drafted(self, survival: Many[float], k: int, fan: int) -> float:
+    def share_drafted(self, survival: Many[float], k: int, fan: float) -> float:
         """The share of rows that have a branch, once it settles: each hit or miss leads on."""
         miss = (self._fan / fan) ** WIDTH_POWER if self._fan else 1.0
         after_empty = 1 - min(1.0, (1 - self._empty.rate(EMPTY_HIT)) * miss)

@@ -27,7 +27,7 @@ COMPANY = 1.04  # the target alone is faster than beside a busy draft: they shar
 FADE = 0.9  # of what was observed, each period
 NGRAM_FADE = 0.97  # of guesses not made, so that they are tried again
 DRAFT_PRIOR, NGRAM_PRIOR = 0.7, 0.5  # acceptance before any was seen
-FANS = (1, 2, 3, 4, 6)  # guesses per position
+FANS = (0.25, 0.5, 1, 2, 3, 4, 6)  # guesses per position
 MIN_PATIENCE, MAX_PATIENCE = 400, 3200  # plain rounds before the draft is tried again
 
 
@@ -36,7 +36,7 @@ class _Load:
     """What is known and chosen at about the same number of rows."""
 
     choice: Choice
-    fan: int
+    fan: float
     verify: TimeCurve = field(default_factory=TimeCurve)
     plain_rest_s: Level = field(default_factory=Level)
     drafted_rest_s: Level = field(default_factory=Level)
@@ -55,6 +55,7 @@ class AdaptiveController:
         self._is_lockstep = pipeline is Pipeline.LOCKSTEP
         self._loads: dict[int, _Load] = {}  # by the bit length of the number of rows
         self._draft = TimeCurve()
+        self._fullness = Level()  # branches that are not worth it grow no further
         self._acceptance = {
             Origin.DRAFT: Acceptance(DRAFT_PRIOR),
             Origin.NGRAM: Acceptance(NGRAM_PRIOR),
@@ -112,6 +113,9 @@ class AdaptiveController:
             if passes.num_passes:
                 size, each_s = passes.num_tokens, passes.seconds / passes.num_passes
                 self._draft.add(size / passes.num_passes, each_s, self._round)
+                if load.choice.k:
+                    num_asked = len(report.rows) * load.choice.num_branches
+                    self._fullness.add(min(1.0, size / passes.num_passes / num_asked))
             if self._is_lockstep:
                 rest_s -= passes.seconds
         (load.drafted_rest_s if is_drafted else load.plain_rest_s).add(max(rest_s, 0.0))
@@ -174,11 +178,12 @@ class AdaptiveController:
             plain_fed=plain_fed,
             verify=load.verify,
             draft=self._draft,
+            fullness=self._fullness.value or 1.0,
             plain_rest_s=(plain or drafted).value,
             drafted_rest_s=(drafted or plain).value,
         )
 
-    def _best(self, load: _Load, model: Throughput) -> tuple[int, int, str]:
+    def _best(self, load: _Load, model: Throughput) -> tuple[int, float, str]:
         """k, guesses per position, and why."""
         now, fan = load.choice.k, load.fan
         if not self._has_draft:
@@ -202,7 +207,7 @@ class AdaptiveController:
             return k, fan, "probe"
         return k, fan, reason if load.verify.covers(model.num_tokens(k, fan)) else "untried"
 
-    def _ngram_k(self, model: Throughput, k: int, fan: int) -> int:
+    def _ngram_k(self, model: Throughput, k: int, fan: float) -> int:
         """As long as the next token's chance is worth the time that it adds to the forward.
 
         Taken over as many tokens again: over a few, what they add drowns in the noise.
@@ -222,8 +227,8 @@ class AdaptiveController:
         self._acceptance[Origin.NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
 
 
-def _choice(k: int, fan: int, ngram_k: int, reason: str) -> Choice:
-    return Choice(k, fan * (k + 1) if k else 0, ngram_k, reason)
+def _choice(k: int, fan: float, ngram_k: int, reason: str) -> Choice:
+    return Choice(k, max(1, round(fan * (k + 1))) if k else 0, ngram_k, reason)
 
 
 def _is_trial(load: _Load) -> bool:

@@ -32,7 +32,7 @@ class Choice:
     """One round's, for every row that leaves it to the server."""
 
     k: int  # drafted tokens, of the draft's; at 0 it need not follow
-    num_branches: int  # guesses a forecast makes over all positions of one sequence
+    num_branches: int  # guesses of a forecast over all positions of one sequence, on average
     ngram_k: int  # drafted tokens where the row has no branch and its own past is copied
     reason: str  # a short word, the same for the same cause
 
@@ -52,7 +52,7 @@ class Controller(Protocol):
 
 
 def usual_fan(num_rows: int) -> int:
-    """Guesses at each position, measured best for a small draft: width costs little when alone."""
+    """Guesses per position to begin with: width costs little when alone."""
     if num_rows <= 2:
         return 4
     return 2 if num_rows <= 8 else 1

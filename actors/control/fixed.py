@@ -12,7 +12,7 @@ class FixedController:
     def __init__(self, k: int, fan: int | None = None) -> None:
         self.reasons: Counter[str] = Counter()
         self._k = k
-        self._fan = fan  # guesses at each position of a forecast; by the load if not given
+        self._fan = fan  # guesses per position of a forecast; by the load if not given
 
     def choose(self, num_rows: int) -> Choice:
         self.reasons["fixed"] += 1

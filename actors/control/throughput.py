@@ -25,8 +25,9 @@ class Throughput:
     draft: TimeCurve
     plain_rest_s: float  # a round without its verify, where nothing is drafted
     drafted_rest_s: float  # without its verify and, in lockstep, its draft passes
+    fullness: float = 1.0  # tokens of a forecast's step, of the branches asked for
 
-    def at(self, k: int, fan: int) -> float:
+    def at(self, k: int, fan: float) -> float:
         """Up to k tokens a row, with `fan` guesses at each position of a forecast."""
         share, length = self._branches(k, fan)
         drafted = sum(self.survival[: length + 1])
@@ -37,16 +38,16 @@ class Throughput:
             seconds += k * self.draft.at(self.num_rows)
         return self.num_rows * tokens / max(seconds, 1e-9)
 
-    def num_tokens(self, k: int, fan: int) -> float:
+    def num_tokens(self, k: int, fan: float) -> float:
         """Of the target's forward."""
         share, length = self._branches(k, fan)
         return self.num_rows * (share * (1 + length) + (1 - share) * self.plain_fed)
 
-    def _branches(self, k: int, fan: int) -> tuple[float, int]:
+    def _branches(self, k: int, fan: float) -> tuple[float, int]:
         """The share of rows with a proposal of the draft's, and its length."""
         if k == 0 or self.hits is None:
             return float(k > 0), k
-        step_s = self.draft.at(self.num_rows * fan * (k + 1))
+        step_s = self.draft.at(self.num_rows * fan * (k + 1) * self.fullness)
         first_s = self.draft.at(self.num_rows * (1 + k))  # along the proposal
         share, length = 0.0, 0
         while length < k:  # longer proposals make longer rounds, and those longer proposals

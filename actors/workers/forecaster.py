@@ -17,11 +17,12 @@ from outrider.actors.messages import Forecasts
 from outrider.actors.rows import ForecastRow, OutcomeRow, SparseRow
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.bets import MOST, WIDEST, Stake
 from outrider.actors.workers.editor import edits_of
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.rule import rule_of
 from outrider.actors.workers.token_tree import Node, TokenTree
-from outrider.kernels.contract import MAX_GUESSES, Draws, Rule, Sampling
+from outrider.kernels.contract import Draws, Rule, Sampling
 from outrider.kernels.on_device import TensorBackend
 
 SamplingOf = Callable[[tuple[int, ...]], Sampling]  # by sequences, row by row
@@ -41,9 +42,8 @@ class Forecast:
 
     @property
     def num_guesses(self) -> int:
-        """Enough for the widest fan, should one guess be the drafted token."""
-        widest = -(-self.asked.num_branches // len(self.tree.trunk))
-        return min(MAX_GUESSES, widest + 1)
+        """As many as may be bet on at one position, and the drafted token."""
+        return 1 + min(MOST * self.asked.num_branches, WIDEST)
 
 
 class Forecaster:
@@ -58,6 +58,7 @@ class Forecaster:
         self._sampling = sampling
         self._forecasts: dict[int, Forecast] = {}
         self._failed: list[ForecastRow] = []
+        self._stake = Stake()
 
     def outcome(self, row: OutcomeRow, sequence: WorkerSequence) -> None:
         """Go on from what has come true, for the next proposal. Raises ProtocolViolation."""
@@ -78,7 +79,7 @@ class Forecaster:
         if reason:
             self._stop(sequence, row.id, reason)
             return
-        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens)
+        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, self._stake)
         tree.inherit(fed[len(row.committed) :])
         self._forecasts[row.seq] = Forecast(sequence, row, tree)
 
@@ -183,10 +184,11 @@ class Forecaster:
             edits=edits_of(edited, logits.shape[1], is_last=True),
         )
         tokens, guesses, errors = draws.token.tolist(), draws.guesses.tolist(), draws.error.tolist()
+        probs = draws.prob.tolist()
         for at, node in enumerate(nodes):
             if errors[at]:
                 continue
-            node.next_token = tokens[at]
+            node.next_token, node.prob = tokens[at], probs[at]
             node.guesses = tuple(guess for guess in guesses[at] if guess >= 0)
             if rule_of(rows[at]) is Rule.REJECTION:
                 node.next_row = sparse_row(draws, at)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outrider.actors.rows import SparseRow
+from outrider.actors.workers.bets import MOST, UNKNOWN, Position, Stake, likeliest, sure
 
 
 @dataclass(slots=True)
@@ -21,6 +22,7 @@ class Node:
     position: int
     place: int = -1  # among the fed: its row, counted from the root's; -1 before it is fed
     next_token: int = -1  # the draft's own; -1 where its logits were faulty
+    prob: float = 0.0  # of that
     next_row: SparseRow | None = None  # what that was drawn from, in rejection mode
     guesses: tuple[int, ...] = ()  # of the target's token, best first
 
@@ -28,19 +30,34 @@ class Node:
     def is_fed(self) -> bool:
         return self.place >= 0
 
+    def take(self, old: "Node") -> None:
+        """Expect what the same node of another tree expected."""
+        self.next_token, self.prob = old.next_token, old.prob
+        self.next_row, self.guesses = old.next_row, old.guesses
+
+    def before(self, drafted: int | None) -> Position:
+        """What is known of the position behind it."""
+        if not self.is_fed:
+            return Position.unseen(drafted)
+        if drafted is None or drafted != self.next_token:
+            return Position(drafted, self.guesses, self.prob)
+        others = [guess for guess in self.guesses if guess != drafted]
+        return Position(drafted, (drafted, *others), self.prob)  # in rejection it is no guess
+
 
 @dataclass(slots=True)
 class Branch:
     """A guess of an outcome and the tokens drafted behind it."""
 
     tip: int  # its last node
+    chance: float  # that its next token will be accepted
     num_tokens: int = 0  # behind the guess
 
 
 class TokenTree:
     """The tree of one proposal."""
 
-    def __init__(self, root: int, position: int, tokens: Sequence[int]) -> None:
+    def __init__(self, root: int, position: int, tokens: Sequence[int], stake: Stake) -> None:
         self.nodes = [Node(root, -1, position)]
         self.parents: list[int] = []  # of the fed, both by place
         self._children: dict[tuple[int, int], int] = {}
@@ -48,7 +65,9 @@ class TokenTree:
         for token in tokens:
             self.trunk.append(self.add(self.trunk[-1], token))
         self.branches: list[Branch] = []
-        self._num_forked = 0  # trunk nodes whose guesses have become branches
+        self._stake = stake
+        self._forks: set[tuple[int, int]] = set()
+        self._num_seen = 0  # fed nodes of the trunk when it was last forked
 
     @property
     def first(self) -> int:
@@ -84,37 +103,49 @@ class TokenTree:
     def inherit(self, fed: Sequence[Node]) -> None:
         """Take over what was computed for the trunk's first nodes; their rows lie in order."""
         for at, (index, old) in enumerate(zip(self.trunk, fed, strict=False)):
-            node = self.nodes[index]
-            node.next_token, node.next_row, node.guesses = (
-                old.next_token,
-                old.next_row,
-                old.guesses,
-            )
+            self.nodes[index].take(old)
             self._place(index)
-            assert node.place == at
+            assert self.nodes[index].place == at
 
     def fork(self, num_branches: int) -> list[tuple[int, int]]:
-        """Branch from every trunk node fed since the last time: (tokens accepted, guess)."""
+        """Branch where it is likeliest to pay, of what was fed: (tokens accepted, guess).
+
+        num_branches is an average. What was not fed yet of the trunk keeps its share.
+        """
+        num_fed = sum(self.nodes[index].is_fed for index in self.trunk)
+        if num_fed == self._num_seen:
+            return []
+        self._num_seen = num_fed
+        bets = likeliest(self._positions(), self._stake.chance)
+        new = [bet for bet in bets if (bet.num_accepted, bet.token) not in self._forks]
         forks = []
-        last = len(self.trunk) - 1
-        fans = fan_out(num_branches, last)
-        while self._num_forked <= last and self.nodes[self.trunk[self._num_forked]].is_fed:
-            at = self._num_forked
-            index = self.trunk[at]
-            drafted = self.nodes[self.trunk[at + 1]].token if at < last else -1
-            guesses = [g for g in self.nodes[index].guesses if g != drafted][: fans[at]]
-            for guess in guesses:
-                forks.append((at, guess))
-                self.branches.append(Branch(self.add(index, guess)))
-            self._num_forked += 1
+        for bet in new[: MOST * num_branches - len(self._forks)]:
+            if bet.token != UNKNOWN:
+                forks.append((bet.num_accepted, bet.token))
+                tip = self.add(self.trunk[bet.num_accepted], bet.token)
+                self.branches.append(Branch(tip, bet.chance))
+        self._forks.update(forks)
+        if num_fed == len(self.trunk):
+            self._stake.follow(len(self._forks), num_branches)
         return forks
 
+    def _positions(self) -> list[Position]:
+        nodes = [self.nodes[index] for index in self.trunk]
+        drafted = [*(node.token for node in nodes[1:]), None]
+        return [node.before(token) for node, token in zip(nodes, drafted, strict=True)]
+
     def hungry(self, max_tokens: int, context_len: int) -> list[int]:
-        """Nodes to feed next: what is left of the trunk, and the tips that may still grow."""
-        tips = [b.tip for b in self.branches if b.num_tokens < max_tokens]
+        """Nodes to feed next: what is left of the trunk, and the tips that shall grow.
+
+        Those whose next token is likely enough to be needed; if none is, the likeliest.
+        """
+        growing = [branch for branch in self.branches if branch.num_tokens < max_tokens]
+        worthy = [branch for branch in growing if branch.chance >= self._stake.chance]
+        if growing and not worthy:
+            worthy = [max(growing, key=lambda branch: branch.chance)]
         return [
             index
-            for index in (*self.trunk, *tips)
+            for index in (*self.trunk, *(branch.tip for branch in worthy))
             if not self.nodes[index].is_fed and self.nodes[index].position < context_len
         ]
 
@@ -131,18 +162,11 @@ class TokenTree:
             if tip.is_fed and tip.next_token >= 0:
                 branch.tip = self.add(branch.tip, tip.next_token)
                 branch.num_tokens += 1
+                if tip.next_row is None:  # in rejection mode no length depends on what is drawn
+                    branch.chance *= sure(tip.prob)
                 yield number, tip
 
     def _place(self, index: int) -> None:
         node = self.nodes[index]
         node.place = len(self.parents)
         self.parents.append(self.nodes[node.parent].place if node.parent >= 0 else -1)
-
-
-def fan_out(num_branches: int, last: int) -> list[int]:
-    """Guesses at each trunk node 0 to `last`: evenly, the odd ones to the bonus, then the front."""
-    each, odd = divmod(num_branches, last + 1)
-    fans = [each] * (last + 1)
-    for at in [last, *range(last)][:odd]:
-        fans[at] += 1
-    return fans

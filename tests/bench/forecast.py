@@ -42,14 +42,14 @@ TEXTS = [
     "class ",
 ]
 NUM_ALONE = 8  # prompts of one stream, one after another
-FANS = (1, 2, 3, 4)
+FANS = (1, 2, 4)
 PLAIN, APART = "plain", "plain process"  # without a draft: in this process, in the target's own
 REQUESTS = 4  # of each stream one after another, where there are several
 ENGINES = {  # name: (whether its workers are processes, settings)
     "inline": (False, {"pipeline": "lockstep"}),
     "process": (True, {"pipeline": "lockstep"}),
     **{f"forecast F={fan}": (True, {"pipeline": "forecast", "fan": fan}) for fan in FANS},
-    "forecast F=3 copies": (True, {"pipeline": "forecast", "fan": 3, "has_ngram": True}),
+    "forecast F=1 copies": (True, {"pipeline": "forecast", "fan": 1, "has_ngram": True}),
     "forecast adaptive": (
         True,
         {"pipeline": "forecast", "lookahead": "adaptive", "has_ngram": True},
@@ -58,7 +58,7 @@ ENGINES = {  # name: (whether its workers are processes, settings)
 BARS = {  # (temperature, streams): [(fast, slow, bar)]
     (0.0, 1): [
         ("forecast", "lockstep", 1.3),
-        ("forecast F=3 copies", "lockstep", 1.4),
+        ("forecast F=1 copies", "lockstep", 1.4),
         ("forecast", PLAIN, 2.2),
     ],
     (1.0, 1): [("forecast", "lockstep", 1.25)],
@@ -71,13 +71,13 @@ BARS = {  # (temperature, streams): [(fast, slow, bar)]
 def variants(num_streams):
     """Name → (engine, the request's k or None for the engine's choice)."""
     found = {PLAIN: ("inline", 0), APART: ("process", 0)}
-    for k in {1: (2, 3, 4, 5), 8: (1, 2, 3)}.get(num_streams, (1, 2)):
+    for k in {1: (2, 3, 4, 5, 6, 8, 10, 12), 8: (1, 2, 3, 4, 5, 6)}.get(num_streams, (1, 2, 3)):
         found[f"lockstep inline k={k}"] = ("inline", k)
         found[f"lockstep process k={k}"] = ("process", k)
     if num_streams == 1:
-        found |= {name: (name, 6) for name in ENGINES if name.startswith("forecast F")}
+        found |= {name: (name, 12) for name in ENGINES if name.startswith("forecast F")}
     else:
-        found |= {f"forecast F=2 k={k}": ("forecast F=2", k) for k in (1, 2, 3)}
+        found |= {f"forecast F=1 k={k}": ("forecast F=1", k) for k in (1, 2, 3, 4, 6)}
     found["forecast adaptive"] = ("forecast adaptive", None)
     return found
 
@@ -182,7 +182,7 @@ async def compare(args):
         engines = {}
         for name, (is_apart, settings) in ENGINES.items():
             config = {"numerics": "exact", "lookahead": "fixed", "has_ngram": False} | settings
-            if name == "forecast F=3" and args.trace:
+            if name == "forecast F=1" and args.trace:
                 config["trace"] = args.trace
             wiring = ProcessWiring() if is_apart else InlineWiring()
             engine = await Engine.start(EngineConfig(args.target, args.draft, **config), wiring)

@@ -20,6 +20,7 @@ from outrider.actors.messages import (
     Verify,
 )
 from outrider.actors.rows import ForecastRow, ProposalRow, VerdictRow
+from outrider.actors.workers.bets import DOUBTED, WIDEST, Stake
 from outrider.actors.workers.token_tree import TokenTree
 
 STEP_TOKENS = 256  # to catch up with in one step
@@ -162,6 +163,7 @@ class ModelledDraft(ModelledWorker):
         self._step_s = step_s  # of the number of tokens
         self._num_computed = {}  # committed tokens, by sequence
         self._forecasts = {}  # seq -> (outcome, tree)
+        self._stake = Stake()
 
     def open(self, row):
         self._num_computed[row.seq] = 0
@@ -200,7 +202,7 @@ class ModelledDraft(ModelledWorker):
         if before is not None:
             fed = before[1].fed_along((*row.committed, *row.tokens))
             self._num_computed[row.seq] = before[1].first + len(fed)
-        tree = TokenTree(0, row.base - 1, row.tokens)
+        tree = TokenTree(0, row.base - 1, row.tokens, self._stake)
         tree.inherit(fed[len(row.committed) :])
         self._forecasts[row.seq] = row, tree
 
@@ -233,10 +235,9 @@ class ModelledDraft(ModelledWorker):
         return True
 
     def _expect(self, seq, node):
-        asked, tree = self._forecasts[seq]
-        widest = -(-asked.num_branches // len(tree.trunk)) + 1
         node.next_token = self._text.drafted(seq, node.position + 1)
-        node.guesses = self._text.guesses(seq, node.position + 1, widest)
+        node.prob = 1 - (1 - self._text.acceptance) / DOUBTED
+        node.guesses = self._text.guesses(seq, node.position + 1, WIDEST + 1)
 
     def _steps(self, fed):
         """What changed, by sequence."""

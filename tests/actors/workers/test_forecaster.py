@@ -14,9 +14,10 @@ from outrider.actors.rows import OpenRow, OutcomeRow
 from outrider.actors.runner.loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
+from outrider.actors.workers.bets import MOST, Stake
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.rule import sampling_of
-from outrider.actors.workers.token_tree import TokenTree, fan_out
+from outrider.actors.workers.token_tree import TokenTree
 from outrider.kernels.cpu import CpuBackend
 from outrider.kernels.on_device import OnHost
 
@@ -153,7 +154,7 @@ def test_what_is_pushed_is_what_the_draft_says(architecture, temperature, verifi
     for forecasts in play(worker, rows, seed=4):
         for seq, (asked, book, text) in forecasts.items():
             plain = Plain(worker, rows[seq - 1])
-            fans = fan_out(asked.num_branches, len(asked.tokens))
+            assert len(book.forks) == len(set(book.forks)) <= MOST * asked.num_branches
             for at in range(len(asked.tokens) + 1):
                 guesses = [token for node, token in book.forks if node == at]
                 if not guesses:
@@ -162,7 +163,6 @@ def test_what_is_pushed_is_what_the_draft_says(architecture, temperature, verifi
                 drafted = asked.tokens[at] if at < len(asked.tokens) else -1
                 wanted = [g for g in draws.guesses[0].tolist() if g != drafted]
                 assert guesses == wanted[: len(guesses)]
-                assert len(guesses) <= fans[at]
             for (node, token), branch, sparse in zip(
                 book.forks, book.branches, book.rows, strict=True
             ):
@@ -180,7 +180,7 @@ def test_what_is_pushed_is_what_the_draft_says(architecture, temperature, verifi
     assert num_grown > 100
 
 
-def test_a_full_forecast_has_every_fork_and_every_token():
+def test_a_full_forecast_has_every_token():
     worker, row = draft_worker(), open_row()
     worker.handle(Open((row,)))
     worker.handle(Outcomes((OutcomeRow(1, 1, len(PROMPT), (), (7, 8), 3, 8),)))
@@ -188,8 +188,8 @@ def test_a_full_forecast_has_every_fork_and_every_token():
     while (pushed := worker.advance()) is not None:
         for each in pushed.rows:
             book.take(each)
-    assert sorted(node for node, _ in book.forks) == [0, 0, 0, 1, 1, 2, 2, 2]
-    assert [len(branch) for branch in book.branches] == [3] * 8
+    assert book.forks
+    assert [len(branch) for branch in book.branches] == [3] * len(book.forks)
     assert worker.advance() is None
 
 
@@ -207,10 +207,12 @@ def test_kept_rows_are_not_fed_again():
     worker.handle(Outcomes((outcome,)))
     forks = worker.advance()
     assert forks.num_tokens == 0
-    assert {node for node, _ in forks.rows[0].forks} == {0, 1, 2}
+    early = forks.rows[0].forks
+    assert early
+    assert {node for node, _ in early} <= {0, 1, 2}
     step = worker.advance()
-    assert step.num_tokens == 1 + len(forks.rows[0].forks)
-    assert {node for node, _ in step.rows[0].forks} == {3}
+    assert step.num_tokens == 1 + len(early)
+    assert {node for node, _ in step.rows[0].forks} <= {3}
 
 
 def test_a_long_prompt_is_taken_in_pieces():
@@ -220,10 +222,11 @@ def test_a_long_prompt_is_taken_in_pieces():
     row = open_row(prompt=prompt)
     worker.handle(Open((row,)))
     worker.handle(Outcomes((OutcomeRow(1, 1, len(prompt), (), (), 2, 4),)))
-    sizes = []
+    sizes, num_forks = [], 0
     while (pushed := worker.advance()) is not None:
         sizes.append(pushed.num_tokens)
-    assert sum(sizes) == len(prompt) + 4 * 2
+        num_forks += sum(len(each.forks) for each in pushed.rows)
+    assert sum(sizes) == len(prompt) + num_forks * 2
     assert max(sizes) <= 256 + 1
 
 
@@ -277,15 +280,8 @@ def test_a_gap_in_the_ids_is_refused():
         worker.handle(Outcomes((OutcomeRow(1, 1, 8, (9,), (), 2, 4),)))
 
 
-def test_fans():
-    assert fan_out(4, 0) == [4]
-    assert fan_out(2, 2) == [1, 0, 1]
-    assert fan_out(9, 2) == [3, 3, 3]
-    assert fan_out(0, 3) == [0, 0, 0, 0]
-
-
 def test_a_path_ends_where_nothing_was_fed():
-    tree = TokenTree(5, 9, (6, 7))
+    tree = TokenTree(5, 9, (6, 7), Stake())
     assert tree.fed_along((6, 7)) == []
     tree.feed([0, 1])
     assert [node.token for node in tree.fed_along((6, 7, 8))] == [5, 6]

@@ -1,0 +1,82 @@
+"""Which outcomes of a proposal a forecast bets on: the likeliest, by what the draft thinks of them.
+
+Where the draft is sure of a token the target hardly ever draws another, and a branch behind another
+would only slow the rest. So bets are placed where they are likeliest to come true, few in one
+forecast and many in the next, and as many as were asked for on average. The constants were measured
+on the demo pair, greedily and at temperatures 0.7 and 1, on what it was taught and on what it was
+not.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+WIDEST = 7  # bets at one position
+DOUBTED = 0.7  # of the draft's doubt, 1 - prob: how often the target draws another token
+CHANCES = tuple(0.4 / rank**1.5 for rank in range(1, WIDEST + 1))  # of each other guess, then
+UNSEEN = 0.8  # prob where the draft has not looked yet
+UNKNOWN = -1  # and its guess
+MOST = 2  # times as many as asked for, in one forecast
+FIRST_CHANCE, LEAST_CHANCE, MOST_CHANCE = 0.03, 1e-4, 0.5
+PACE = 0.1  # how fast the chance that is asked for follows what that led to
+
+
+def sure(prob: float) -> float:
+    """How often the target draws the token that the draft gives this probability."""
+    return 1 - DOUBTED * (1 - prob)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One of a proposal's, and what the draft thinks of it."""
+
+    drafted: int | None  # the proposal's token; None behind its end
+    expected: Sequence[int]  # tokens that the target may draw, best first
+    prob: float  # of the first
+
+    @classmethod
+    def unseen(cls, drafted: int | None) -> "Position":
+        """One that the draft has not looked at."""
+        first = UNKNOWN if drafted is None else drafted
+        return cls(drafted, (first, *[UNKNOWN] * WIDEST), UNSEEN)
+
+    def outcomes(self) -> Iterator[tuple[float, int]]:
+        """(chance, token) of the tokens that may be drawn."""
+        first = sure(self.prob)
+        chances = (first, *((1 - first) * chance for chance in CHANCES))
+        return zip(chances, self.expected, strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bet:
+    """That so many drafted tokens are accepted, and this one is drawn instead or behind."""
+
+    num_accepted: int
+    token: int
+    chance: float
+
+
+def likeliest(positions: Sequence[Position], least: float = 0.0) -> list[Bet]:
+    """All bets of at least this chance, the likeliest first."""
+    reached, bets = 1.0, []
+    for at, position in enumerate(positions):
+        accepted = DOUBTED * CHANCES[-1]  # of a token that the draft does not expect
+        for chance, token in position.outcomes():
+            if token == position.drafted:
+                accepted = chance
+            elif reached * chance >= least:
+                bets.append(Bet(at, token, reached * chance))
+        reached *= accepted
+    return sorted(bets, key=lambda bet: -bet.chance)
+
+
+class Stake:
+    """The chance that a bet must have: what gives as many as asked for on average."""
+
+    def __init__(self) -> None:
+        self.chance = FIRST_CHANCE
+
+    def follow(self, num_bets: int, num_asked: int) -> None:
+        """A forecast was made with so many."""
+        self.chance *= math.exp(PACE * (num_bets / max(1, num_asked) - 1))
+        self.chance = min(max(self.chance, LEAST_CHANCE), MOST_CHANCE)

@@ -1,0 +1,101 @@
+"""Bets go where they are likeliest to come true, and are as many as asked for on average."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Position, Stake, likeliest
+from outrider.actors.workers.token_tree import TokenTree
+
+OWN, OTHERS = 1, tuple(range(100, 100 + WIDEST))
+
+
+def position(prob, drafted=OWN):
+    return Position(drafted, (OWN, *OTHERS), prob)
+
+
+def places(bets):
+    return [(bet.num_accepted, bet.token) for bet in bets]
+
+
+@pytest.mark.parametrize("prob", [0.0, 0.01, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("drafted", [OWN, OTHERS[2], None])
+def test_chances_are_no_more_than_certain(prob, drafted):
+    """Of an outcome, whatever came before it; the better guess is never the less likely."""
+    chances = [chance for chance, _ in position(prob, drafted).outcomes()]
+    assert sum(chances) <= 1
+    assert chances == sorted(chances, reverse=True)
+    trunk = [position(prob, OWN if drafted is None else drafted)] * 5 + [position(prob, None)]
+    assert sum(bet.chance for bet in likeliest(trunk)) <= 1
+
+
+def test_nothing_is_bet_against_what_the_draft_is_sure_of():
+    bets = likeliest([position(0.9999), position(0.2), position(0.9999), position(0.9, None)])
+    assert {bet.num_accepted for bet in bets[:3]} == {1, 3}
+    assert all(bet.chance < 1e-4 for bet in bets if bet.num_accepted in (0, 2))
+
+
+def test_what_comes_late_is_reached_seldom():
+    bets = likeliest([position(0.5)] * 4 + [position(0.5, None)])
+    first = [bet.chance for bet in bets if bet.token == OTHERS[0]]
+    assert first == sorted(first, reverse=True)
+    assert [bet.num_accepted for bet in bets if bet.token == OTHERS[0]][:4] == [0, 1, 2, 3]
+
+
+def test_behind_all_of_them_the_draft_goes_on_by_itself():
+    assert places(likeliest([position(0.9), position(0.9, None)]))[0] == (1, OWN)
+
+
+def test_against_a_copied_token_stands_the_drafts_own():
+    """And what follows a token that the draft does not expect at all is hardly worth a guess."""
+    bets = likeliest([position(0.8, OTHERS[1]), position(0.8, None)])
+    assert places(bets)[0] == (0, OWN)
+    assert (0, OTHERS[1]) not in places(bets)
+    bets = likeliest([position(0.8, 999), position(0.8, None)])
+    assert places(bets)[0] == (0, OWN)
+    assert bets[0].chance > 20 * max(bet.chance for bet in bets if bet.num_accepted == 1)
+
+
+def expect(tree, index, prob):
+    """What a forward would: the node's own token is that of the trunk behind it."""
+    node = tree.nodes[index]
+    at = tree.trunk.index(index)
+    is_last = at == len(tree.trunk) - 1
+    node.next_token = OWN if is_last else tree.nodes[tree.trunk[at + 1]].token
+    node.prob, node.guesses = prob, (node.next_token, *OTHERS)
+    tree.feed([index])
+
+
+def test_a_trunk_that_is_fed_in_parts_is_forked_in_parts():
+    """The first part leaves the second its share, and nothing is forked twice."""
+    tree = TokenTree(5, 9, (6, 7), Stake())
+    assert tree.fork(2) == []
+    for index in tree.trunk[:2]:
+        expect(tree, index, 0.3)
+    early = tree.fork(2)
+    assert early
+    assert all(at < 2 for at, _ in early)
+    assert tree.fork(2) == []
+    expect(tree, tree.trunk[2], 0.9)
+    late = tree.fork(2)
+    assert (2, OWN) in late
+    assert not set(early) & set(late)
+    assert len(early) + len(late) <= MOST * 2
+    assert UNKNOWN not in {token for _, token in (*early, *late)}
+
+
+@pytest.mark.parametrize("asked", [1, 2, 4, 8])
+def test_the_average_is_what_was_asked_for(asked):
+    """Whether texts are easy or hard: the easy ones get fewer, the hard ones more."""
+    source, stake, made = random.Random(3), Stake(), Counter()
+    for number in range(3000):
+        kind, prob = ("easy", 0.97) if number % 2 else ("hard", 0.4)
+        tree = TokenTree(5, 9, (6, 7, 8), stake)
+        for index in tree.trunk:
+            expect(tree, index, min(1.0, prob * source.uniform(0.8, 1.2)))
+        num_forks = len(tree.fork(asked))
+        assert num_forks <= MOST * asked
+        made[kind] += num_forks * (number >= 1000)
+    assert (made["easy"] + made["hard"]) / 2000 == pytest.approx(asked, rel=0.15)
+    assert made["hard"] >= made["easy"]
