@@ -42,7 +42,7 @@ TEXTS = [
     "class ",
 ]
 NUM_ALONE = 8  # prompts of one stream, one after another
-FANS = (1, 2, 4)
+FANS = (1, 2)
 PLAIN, APART = "plain", "plain process"  # without a draft: in this process, in the target's own
 REQUESTS = 4  # of each stream one after another, where there are several
 ENGINES = {  # name: (whether its workers are processes, settings)
@@ -71,13 +71,13 @@ BARS = {  # (temperature, streams): [(fast, slow, bar)]
 def variants(num_streams):
     """Name → (engine, the request's k or None for the engine's choice)."""
     found = {PLAIN: ("inline", 0), APART: ("process", 0)}
-    for k in {1: (2, 3, 4, 5, 6, 8, 10, 12), 8: (1, 2, 3, 4, 5, 6)}.get(num_streams, (1, 2, 3)):
+    for k in {1: (4, 6, 8, 10, 12), 8: (2, 4, 5, 6, 8)}.get(num_streams, (1, 2, 3)):
         found[f"lockstep inline k={k}"] = ("inline", k)
         found[f"lockstep process k={k}"] = ("process", k)
     if num_streams == 1:
         found |= {name: (name, 12) for name in ENGINES if name.startswith("forecast F")}
     else:
-        found |= {f"forecast F=1 k={k}": ("forecast F=1", k) for k in (1, 2, 3, 4, 6)}
+        found |= {f"forecast F=1 k={k}": ("forecast F=1", k) for k in (2, 4, 6)}
     found["forecast adaptive"] = ("forecast adaptive", None)
     return found
 
