@@ -1,6 +1,6 @@
 """Planted errors in the adaptive controller, each with the promise that it breaks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.control import promises
@@ -41,6 +41,10 @@ def without_draft_time(self, k, fan):
 def in_any_window(self, k, fan):
     share = self.hits.share_drafted(self.survival, k, fan) if self.hits and k else float(k > 0)
     return share, k
+
+
+def as_if_full(model):
+    return lambda self, load, num_rows: replace(model(self, load, num_rows), fullness=1.0)
 
 
 def never_plain(best):
@@ -93,6 +97,8 @@ MUTANTS = [
     Mutant("always the same width", adaptive, "FANS", (6,),
            promises.width_shrinks_with_the_batch),
     Mutant("the width that it starts with", adaptive, "FANS", (4,),
+           promises.finds_the_best_in_forecast),
+    Mutant("all branches grow", AdaptiveController, "_model", as_if_full(AdaptiveController._model),
            promises.finds_the_best_in_forecast),
     Mutant("a miss leads to another", Hits, "share_drafted", lambda self, survival, k, fan: 0.2,
            promises.finds_the_best_in_forecast),

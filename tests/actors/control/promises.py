@@ -48,6 +48,15 @@ FORECAST = {
         "step_ms": 0.9,
         "step_token_ms": 0.04,
     },
+    "few branches grow": {
+        "acceptance": 0.9,
+        "hit": 0.8,
+        "fixed_ms": 8.0,
+        "token_ms": 0.2,
+        "step_ms": 0.4,
+        "step_token_ms": 0.2,
+        "fullness": 0.1,
+    },
 }
 HOPELESS = {
     "acceptance 0.1": {"acceptance": 0.1},

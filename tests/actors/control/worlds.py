@@ -26,6 +26,7 @@ class World:
     free_tokens: int = 0  # that cost nothing, as on a GPU that waits for its memory
     step_ms: float = 1.5  # of the draft
     step_token_ms: float = 0.0
+    fullness: float = 1.0  # share of the branches that grow on
     rest_ms: float = 0.1
     noise: float = 0.0  # standard deviation of each time, relative
     outlier_every: int = 0  # rounds between two verifies of 200 ms
@@ -87,7 +88,7 @@ class World:
             ms = choice.k * self._noisy(self.draft_ms(self.num_rows))
             return (DraftPasses(choice.k, choice.k * self.num_rows, ms / 1000),)
         first = self.num_rows * (1 + choice.k)
-        width = self.num_rows * choice.num_branches
+        width = max(1, round(self.num_rows * choice.num_branches * self.fullness))
         left_ms = verify_ms + self.rest_ms - self.draft_ms(first)
         self._grown = max(0, min(choice.k, int(left_ms / self.draft_ms(width))))
         step = DraftPasses(1, width, self._noisy(self.draft_ms(width)) / 1000)
