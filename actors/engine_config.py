@@ -6,6 +6,7 @@ from typing import Literal
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.sampling import MAX_K, VerificationMode
+from outrider.actors.workers.bets import WIDEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class EngineConfig:
     is_paired: bool = False  # draft and target in one process: lockstep on one device or core
     pipeline: Literal["auto", "forecast", "lockstep"] = "auto"  # forecast where workers can overlap
     lookahead: Literal["adaptive", "simple", "fixed"] = "adaptive"  # who chooses k, from k on
-    fan: int | None = None  # guesses per position of a forecast, of lookahead 'fixed'
+    fan: int | None = None  # guesses per position of a forecast, on average, of lookahead 'fixed'
     has_ngram: bool = True  # copy from a sequence's own past where the draft has nothing
     has_prefix_cache: bool = True  # keep the KV of what ended, for prompts that begin alike
     trace: Path | None = None  # a timeline of every round is written here at the end
@@ -50,8 +51,8 @@ class EngineConfig:
             raise InvalidConfig(
                 f"Got fan={self.fan} with lookahead='{self.lookahead}', accepted: 'fixed'"
             )
-        if self.fan is not None and self.fan < 1:
-            raise InvalidConfig(f"Got fan={self.fan}, expected at least 1")
+        if self.fan is not None and not 1 <= self.fan <= WIDEST:
+            raise InvalidConfig(f"Got fan={self.fan}, expected 1 ≤ fan ≤ {WIDEST}")
         for name in ("kv_tokens", "max_batch", "max_waiting", "token_budget", "num_threads"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"Got {name}={getattr(self, name)}, expected at least 1")

@@ -105,7 +105,8 @@ class ForecastRow(Record, frozen=True):
 
     A fork (n, token) bets that n drafted tokens are accepted and `token` is recovered, or the
     bonus. Branches are numbered in the order their forks were pushed; growth (branch, token)
-    appends to one. A step appends to the branches that are likely enough to be needed.
+    appends to one. A step appends to the branches that are likely enough to be needed; where none
+    is, to the likeliest.
     """
 
     seq: int

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from outrider.actors.sampling import MAX_K, VerificationMode
+from outrider.actors.workers.bets import WIDEST
 from outrider.cluster.demo_models import DEMO, demo_draft, demo_target
 
 NO_DRAFT = "none"
@@ -91,7 +92,8 @@ class EngineSection(_Section):
     )
     fan: Count | None = Field(
         default=None,
-        description="at least 1: guesses at each position of a forecast, with lookahead 'fixed'",
+        le=WIDEST,
+        description=f"1 to {WIDEST}: guesses per position of a forecast, with lookahead 'fixed'",
     )
     has_ngram: bool = Field(
         default=True, description="true or false: copy a text's own past where no draft is at hand"

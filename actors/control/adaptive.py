@@ -55,7 +55,7 @@ class AdaptiveController:
         self._is_lockstep = pipeline is Pipeline.LOCKSTEP
         self._loads: dict[int, _Load] = {}  # by the bit length of the number of rows
         self._draft = TimeCurve()
-        self._fullness = Level()  # branches that are not worth it grow no further
+        self._fullness = Level()  # of steps: branches that are not worth it wait
         self._acceptance = {
             Origin.DRAFT: Acceptance(DRAFT_PRIOR),
             Origin.NGRAM: Acceptance(NGRAM_PRIOR),
@@ -156,7 +156,7 @@ class AdaptiveController:
             self._patience = min(2 * self._patience, MAX_PATIENCE)
         most = min(MAX_K, 2 * load.choice.ngram_k + 1)  # as k: by steps, so that each is measured
         load.choice = _choice(k, fan, min(most, self._ngram_k(model, k, fan)), reason)
-        load.fan = fan
+        load.fan = load.choice.num_branches / (k + 1) if k else fan
         load.num_rounds_left = PERIOD
         self._fade(load)
         is_doubtful = model.at(k, fan) < DOUBTFUL * model.at(0, fan)

@@ -28,7 +28,7 @@ class Throughput:
     fullness: float = 1.0  # tokens of a forecast's step, of the branches asked for
 
     def at(self, k: int, fan: float) -> float:
-        """Up to k tokens a row, with `fan` guesses at each position of a forecast."""
+        """Up to k tokens a row, with `fan` guesses per position of a forecast, on average."""
         share, length = self._branches(k, fan)
         drafted = sum(self.survival[: length + 1])
         tokens = share * drafted + (1 - share) * self.plain_tokens
@@ -47,7 +47,7 @@ class Throughput:
         """The share of rows with a proposal of the draft's, and its length."""
         if k == 0 or self.hits is None:
             return float(k > 0), k
-        step_s = self.draft.at(self.num_rows * fan * (k + 1) * self.fullness)
+        step_s = self.draft.at(self.num_rows * max(1.0, fan * (k + 1) * self.fullness))
         first_s = self.draft.at(self.num_rows * (1 + k))  # along the proposal
         share, length = 0.0, 0
         while length < k:  # longer proposals make longer rounds, and those longer proposals

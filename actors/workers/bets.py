@@ -2,9 +2,12 @@
 
 Where the draft is sure of a token the target hardly ever draws another, and a branch behind another
 would only slow the rest. So bets are placed where they are likeliest to come true, few in one
-forecast and many in the next, and as many as were asked for on average. The constants were measured
-on the demo pair, greedily and at temperatures 0.7 and 1, on what it was taught and on what it was
-not.
+forecast and many in the next, and on average about as many as were asked for. The constants were
+measured on the demo pair, greedily and at temperatures 0.7 and 1, on what it was taught and on what
+it was not.
+
+In rejection mode a branch must not be there, or be longer, for what was drawn: positions share
+their noise with the branches beside them. There bets go by rank alone, and all of them grow.
 """
 
 import math
@@ -14,8 +17,8 @@ from dataclasses import dataclass
 WIDEST = 7  # bets at one position
 DOUBTED = 0.7  # of the draft's doubt, 1 - prob: how often the target draws another token
 CHANCES = tuple(0.4 / rank**1.5 for rank in range(1, WIDEST + 1))  # of each other guess, then
-UNSEEN = 0.8  # prob where the draft has not looked yet
-UNKNOWN = -1  # and its guess
+UNSEEN = 0.8  # prob where only ranks count
+UNKNOWN = -1  # a guess that is not there yet
 MOST = 2  # times as many as asked for, in one forecast
 FIRST_CHANCE, LEAST_CHANCE, MOST_CHANCE = 0.03, 1e-4, 0.5
 PACE = 0.1  # how fast the chance that is asked for follows what that led to
@@ -35,10 +38,11 @@ class Position:
     prob: float  # of the first
 
     @classmethod
-    def unseen(cls, drafted: int | None) -> "Position":
-        """One that the draft has not looked at."""
-        first = UNKNOWN if drafted is None else drafted
-        return cls(drafted, (first, *[UNKNOWN] * WIDEST), UNSEEN)
+    def by_rank(cls, drafted: int | None, guesses: Sequence[int]) -> "Position":
+        """Where the draft has not looked yet, or what it saw must not count."""
+        first = () if drafted is None else (drafted,)
+        others = (guess for guess in guesses if guess != drafted)
+        return cls(drafted, (*first, *others, *[UNKNOWN] * (1 + WIDEST)), UNSEEN)
 
     def outcomes(self) -> Iterator[tuple[float, int]]:
         """(chance, token) of the tokens that may be drawn."""
@@ -71,12 +75,12 @@ def likeliest(positions: Sequence[Position], least: float = 0.0) -> list[Bet]:
 
 
 class Stake:
-    """The chance that a bet must have: what gives as many as asked for on average."""
+    """The chance that a bet must have, so that as many as asked for are made, on average."""
 
     def __init__(self) -> None:
         self.chance = FIRST_CHANCE
 
     def follow(self, num_bets: int, num_asked: int) -> None:
         """A forecast was made with so many."""
-        self.chance *= math.exp(PACE * (num_bets / max(1, num_asked) - 1))
+        self.chance *= math.exp(PACE * (num_bets / num_asked - 1))
         self.chance = min(max(self.chance, LEAST_CHANCE), MOST_CHANCE)

@@ -1,8 +1,9 @@
 """The draft riding ahead: forecasts of what the target is judging, grown until it has judged.
 
-One step is one packed forward over every sequence: what is left of each trunk, and the tip of every
-branch. Forks are pushed before anything is fed, growth after every step, and between two steps the
-worker looks for the next outcome. Whatever was computed along the way that came true is kept.
+One step is one packed forward over every sequence: what is left of each trunk, and the tips of
+branches that are likely enough to be needed. Forks are pushed before anything is fed, growth after
+every step, and between two steps the worker looks for the next outcome. Whatever was computed along
+the way that came true is kept.
 """
 
 import time
@@ -79,7 +80,9 @@ class Forecaster:
         if reason:
             self._stop(sequence, row.id, reason)
             return
-        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, self._stake)
+        is_rejection = rule_of(sequence.row) is Rule.REJECTION
+        stake = None if is_rejection else self._stake
+        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, stake)
         tree.inherit(fed[len(row.committed) :])
         self._forecasts[row.seq] = Forecast(sequence, row, tree)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outrider.actors.rows import SparseRow
-from outrider.actors.workers.bets import MOST, UNKNOWN, Position, Stake, likeliest, sure
+from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Position, Stake, likeliest, sure
 
 
 @dataclass(slots=True)
@@ -35,14 +35,11 @@ class Node:
         self.next_token, self.prob = old.next_token, old.prob
         self.next_row, self.guesses = old.next_row, old.guesses
 
-    def before(self, drafted: int | None) -> Position:
-        """What is known of the position behind it."""
-        if not self.is_fed:
-            return Position.unseen(drafted)
-        if drafted is None or drafted != self.next_token:
-            return Position(drafted, self.guesses, self.prob)
-        others = [guess for guess in self.guesses if guess != drafted]
-        return Position(drafted, (drafted, *others), self.prob)  # in rejection it is no guess
+    def before(self, drafted: int | None, *, is_blind: bool) -> Position:
+        """What may be known of the position behind it."""
+        if is_blind or not self.is_fed:
+            return Position.by_rank(drafted, self.guesses)
+        return Position(drafted, self.guesses, self.prob)
 
 
 @dataclass(slots=True)
@@ -50,14 +47,16 @@ class Branch:
     """A guess of an outcome and the tokens drafted behind it."""
 
     tip: int  # its last node
-    chance: float  # that its next token will be accepted
+    chance: float  # that its next token is needed
     num_tokens: int = 0  # behind the guess
 
 
 class TokenTree:
-    """The tree of one proposal."""
+    """The tree of one proposal; without a stake its branches depend on nothing that was drawn."""
 
-    def __init__(self, root: int, position: int, tokens: Sequence[int], stake: Stake) -> None:
+    def __init__(
+        self, root: int, position: int, tokens: Sequence[int], stake: Stake | None
+    ) -> None:
         self.nodes = [Node(root, -1, position)]
         self.parents: list[int] = []  # of the fed, both by place
         self._children: dict[tuple[int, int], int] = {}
@@ -66,6 +65,7 @@ class TokenTree:
             self.trunk.append(self.add(self.trunk[-1], token))
         self.branches: list[Branch] = []
         self._stake = stake
+        self._least = stake.chance if stake else 0.0
         self._forks: set[tuple[int, int]] = set()
         self._num_seen = 0  # fed nodes of the trunk when it was last forked
 
@@ -110,44 +110,54 @@ class TokenTree:
     def fork(self, num_branches: int) -> list[tuple[int, int]]:
         """Branch where it is likeliest to pay, of what was fed: (tokens accepted, guess).
 
-        num_branches is an average. What was not fed yet of the trunk keeps its share.
+        num_branches is an average, or without a stake the most. What was not fed yet of the trunk
+        keeps its share.
         """
         num_fed = sum(self.nodes[index].is_fed for index in self.trunk)
-        if num_fed == self._num_seen:
+        if num_fed == self._num_seen or not num_branches:
             return []
         self._num_seen = num_fed
-        bets = likeliest(self._positions(), self._stake.chance)
+        most = MOST * num_branches if self._stake else num_branches
+        bets = likeliest(self._positions(), self._least)[:most]
         new = [bet for bet in bets if (bet.num_accepted, bet.token) not in self._forks]
         forks = []
-        for bet in new[: MOST * num_branches - len(self._forks)]:
+        for bet in new[: most - len(self._forks)]:
             if bet.token != UNKNOWN:
                 forks.append((bet.num_accepted, bet.token))
                 tip = self.add(self.trunk[bet.num_accepted], bet.token)
                 self.branches.append(Branch(tip, bet.chance))
         self._forks.update(forks)
-        if num_fed == len(self.trunk):
-            self._stake.follow(len(self._forks), num_branches)
+        if self._stake and num_fed == len(self.trunk):
+            possible = WIDEST * len(self.trunk) + 1
+            self._stake.follow(len(self._forks), min(num_branches, possible))
         return forks
 
     def _positions(self) -> list[Position]:
         nodes = [self.nodes[index] for index in self.trunk]
         drafted = [*(node.token for node in nodes[1:]), None]
-        return [node.before(token) for node, token in zip(nodes, drafted, strict=True)]
+        return [
+            node.before(token, is_blind=self._stake is None)
+            for node, token in zip(nodes, drafted, strict=True)
+        ]
 
     def hungry(self, max_tokens: int, context_len: int) -> list[int]:
         """Nodes to feed next: what is left of the trunk, and the tips that shall grow.
 
         Those whose next token is likely enough to be needed; if none is, the likeliest.
         """
-        growing = [branch for branch in self.branches if branch.num_tokens < max_tokens]
-        worthy = [branch for branch in growing if branch.chance >= self._stake.chance]
+
+        def is_food(index: int) -> bool:
+            return not self.nodes[index].is_fed and self.nodes[index].position < context_len
+
+        growing = [
+            branch
+            for branch in self.branches
+            if branch.num_tokens < max_tokens and is_food(branch.tip)
+        ]
+        worthy = [branch for branch in growing if branch.chance >= self._least]
         if growing and not worthy:
             worthy = [max(growing, key=lambda branch: branch.chance)]
-        return [
-            index
-            for index in (*self.trunk, *(branch.tip for branch in worthy))
-            if not self.nodes[index].is_fed and self.nodes[index].position < context_len
-        ]
+        return [*filter(is_food, self.trunk), *(branch.tip for branch in worthy)]
 
     def feed(self, indices: Sequence[int]) -> list[int]:
         """These nodes get their rows, in this order. The parents of all rows, as places."""
@@ -162,8 +172,7 @@ class TokenTree:
             if tip.is_fed and tip.next_token >= 0:
                 branch.tip = self.add(branch.tip, tip.next_token)
                 branch.num_tokens += 1
-                if tip.next_row is None:  # in rejection mode no length depends on what is drawn
-                    branch.chance *= sure(tip.prob)
+                branch.chance *= sure(tip.prob)
                 yield number, tip
 
     def _place(self, index: int) -> None:

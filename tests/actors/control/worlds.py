@@ -4,6 +4,7 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
+from outrider.actors.control.adaptive import FANS
 from outrider.actors.control.controller import Choice, Pipeline
 from outrider.actors.control.report import DraftPasses, Lookup, Origin, RoundReport, RowReport
 
@@ -124,9 +125,9 @@ def best_rate(**settings) -> float:
         return max(lockstep_rate(world, k) for k in range(MAX_K + 1))
     copies = (0, MAX_K) if world.ngram_acceptance else (0,)
     choices = [
-        Choice(k, fan * (k + 1), ngram_k, "")
+        Choice(k, max(1, round(fan * (k + 1))), ngram_k, "")
         for k in (0, 1, 2, 3, 4, 5, 6, 8, 12, 16)
-        for fan in (1, 2, 4, 6)
+        for fan in FANS
         for ngram_k in copies
     ]
     num_rounds = 1600 // world.num_rows

@@ -193,9 +193,27 @@ def test_a_full_forecast_has_every_token():
     assert worker.advance() is None
 
 
+@pytest.mark.parametrize(("verification", "is_alike"), [("rejection", True), ("coupled", False)])
+def test_a_rejected_texts_forecast_has_one_shape(verification, is_alike):
+    """Whatever was drawn: which branches there are and how long they get must not tell of it."""
+    shapes = set()
+    for seed in range(8):
+        worker = draft_worker()
+        row = open_row(prompt=(*PROMPT, 5 + seed), verification=verification)
+        tokens = tuple(5 + (7 * seed + at) % 50 for at in range(4))
+        worker.handle(Open((row,)))
+        worker.handle(Outcomes((OutcomeRow(1, 1, len(row.prompt_ids), (), tokens, 3, 8),)))
+        forecast = [
+            ([node for node, _ in row.forks], [branch for branch, _ in row.growth])
+            for row in iter_rows(worker)
+        ]
+        shapes.add(str(forecast))
+    assert (len(shapes) == 1) == is_alike
+
+
 def test_kept_rows_are_not_fed_again():
     """After a hit only the last token of the branch and the new guesses are left to feed."""
-    worker, row = draft_worker(), open_row(temperature=0.0)
+    worker, row = draft_worker(), open_row(verification="rejection")
     worker.handle(Open((row,)))
     worker.handle(Outcomes((OutcomeRow(1, 1, len(PROMPT), (), (), 3, 2),)))
     book = Book()
@@ -212,7 +230,7 @@ def test_kept_rows_are_not_fed_again():
     assert {node for node, _ in early} <= {0, 1, 2}
     step = worker.advance()
     assert step.num_tokens == 1 + len(early)
-    assert {node for node, _ in step.rows[0].forks} <= {3}
+    assert {node for node, _ in step.rows[0].forks} == {3}
 
 
 def test_a_long_prompt_is_taken_in_pieces():
@@ -226,6 +244,7 @@ def test_a_long_prompt_is_taken_in_pieces():
     while (pushed := worker.advance()) is not None:
         sizes.append(pushed.num_tokens)
         num_forks += sum(len(each.forks) for each in pushed.rows)
+    assert num_forks
     assert sum(sizes) == len(prompt) + num_forks * 2
     assert max(sizes) <= 256 + 1
 
