@@ -39,7 +39,10 @@ class Node:
         """What may be known of the position behind it."""
         if is_blind or not self.is_fed:
             return Position.by_rank(drafted, self.guesses)
-        return Position(drafted, self.guesses, self.prob)
+        guesses = self.guesses
+        if drafted == self.next_token:  # which is what prob is of
+            guesses = (self.next_token, *(guess for guess in guesses if guess != drafted))
+        return Position(drafted, guesses, self.prob)
 
 
 @dataclass(slots=True)
