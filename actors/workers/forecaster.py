@@ -18,7 +18,7 @@ from outrider.actors.messages import Forecasts
 from outrider.actors.rows import ForecastRow, OutcomeRow, SparseRow
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
-from outrider.actors.workers.bets import MOST, WIDEST, Stake
+from outrider.actors.workers.bets import MOST, WIDEST, Odds
 from outrider.actors.workers.editor import edits_of
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.rule import rule_of
@@ -59,7 +59,7 @@ class Forecaster:
         self._sampling = sampling
         self._forecasts: dict[int, Forecast] = {}
         self._failed: list[ForecastRow] = []
-        self._stake = Stake()
+        self._odds = Odds()
 
     def outcome(self, row: OutcomeRow, sequence: WorkerSequence) -> None:
         """Go on from what has come true, for the next proposal. Raises ProtocolViolation."""
@@ -80,9 +80,11 @@ class Forecaster:
         if reason:
             self._stop(sequence, row.id, reason)
             return
-        is_rejection = rule_of(sequence.row) is Rule.REJECTION
-        stake = None if is_rejection else self._stake
-        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, stake)
+        odds = None if rule_of(sequence.row) is Rule.REJECTION else self._odds
+        if odds:
+            for node, token in zip(fed, row.committed, strict=False):
+                odds.learn(node.prob, is_right=node.next_token == token)
+        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, odds)
         tree.inherit(fed[len(row.committed) :])
         self._forecasts[row.seq] = Forecast(sequence, row, tree)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outrider.actors.rows import SparseRow
-from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Position, Stake, likeliest, sure
+from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Odds, Position, likeliest
 
 
 @dataclass(slots=True)
@@ -35,14 +35,14 @@ class Node:
         self.next_token, self.prob = old.next_token, old.prob
         self.next_row, self.guesses = old.next_row, old.guesses
 
-    def before(self, drafted: int | None, *, is_blind: bool) -> Position:
+    def before(self, drafted: int | None, odds: Odds | None) -> Position:
         """What may be known of the position behind it."""
-        if is_blind or not self.is_fed:
+        if odds is None or not self.is_fed:
             return Position.by_rank(drafted, self.guesses)
         guesses = self.guesses
         if drafted == self.next_token:  # which is what prob is of
             guesses = (self.next_token, *(guess for guess in guesses if guess != drafted))
-        return Position(drafted, guesses, self.prob)
+        return Position(drafted, guesses, odds.sure(self.prob))
 
 
 @dataclass(slots=True)
@@ -55,11 +55,9 @@ class Branch:
 
 
 class TokenTree:
-    """The tree of one proposal; without a stake its branches depend on nothing that was drawn."""
+    """The tree of one proposal; without odds its branches depend on nothing that was drawn."""
 
-    def __init__(
-        self, root: int, position: int, tokens: Sequence[int], stake: Stake | None
-    ) -> None:
+    def __init__(self, root: int, position: int, tokens: Sequence[int], odds: Odds | None) -> None:
         self.nodes = [Node(root, -1, position)]
         self.parents: list[int] = []  # of the fed, both by place
         self._children: dict[tuple[int, int], int] = {}
@@ -67,8 +65,8 @@ class TokenTree:
         for token in tokens:
             self.trunk.append(self.add(self.trunk[-1], token))
         self.branches: list[Branch] = []
-        self._stake = stake
-        self._least = stake.chance if stake else 0.0
+        self._odds = odds
+        self._least = odds.least if odds else 0.0
         self._forks: set[tuple[int, int]] = set()
         self._num_seen = 0  # fed nodes of the trunk when it was last forked
 
@@ -113,14 +111,14 @@ class TokenTree:
     def fork(self, num_branches: int) -> list[tuple[int, int]]:
         """Branch where it is likeliest to pay, of what was fed: (tokens accepted, guess).
 
-        num_branches is an average, or without a stake the most. What was not fed yet of the trunk
+        num_branches is an average, or without odds the most. What was not fed yet of the trunk
         keeps its share.
         """
         num_fed = sum(self.nodes[index].is_fed for index in self.trunk)
         if num_fed == self._num_seen or not num_branches:
             return []
         self._num_seen = num_fed
-        most = MOST * num_branches if self._stake else num_branches
+        most = MOST * num_branches if self._odds else num_branches
         bets = likeliest(self._positions(), self._least)[:most]
         new = [bet for bet in bets if (bet.num_accepted, bet.token) not in self._forks]
         forks = []
@@ -130,18 +128,15 @@ class TokenTree:
                 tip = self.add(self.trunk[bet.num_accepted], bet.token)
                 self.branches.append(Branch(tip, bet.chance))
         self._forks.update(forks)
-        if self._stake and num_fed == len(self.trunk):
+        if self._odds and num_fed == len(self.trunk):
             possible = WIDEST * len(self.trunk) + 1
-            self._stake.follow(len(self._forks), min(num_branches, possible))
+            self._odds.follow(len(self._forks), min(num_branches, possible))
         return forks
 
     def _positions(self) -> list[Position]:
         nodes = [self.nodes[index] for index in self.trunk]
         drafted = [*(node.token for node in nodes[1:]), None]
-        return [
-            node.before(token, is_blind=self._stake is None)
-            for node, token in zip(nodes, drafted, strict=True)
-        ]
+        return [node.before(token, self._odds) for node, token in zip(nodes, drafted, strict=True)]
 
     def hungry(self, max_tokens: int, context_len: int) -> list[int]:
         """Nodes to feed next: what is left of the trunk, and the tips that shall grow.
@@ -175,7 +170,8 @@ class TokenTree:
             if tip.is_fed and tip.next_token >= 0:
                 branch.tip = self.add(branch.tip, tip.next_token)
                 branch.num_tokens += 1
-                branch.chance *= sure(tip.prob)
+                if self._odds:
+                    branch.chance *= self._odds.sure(tip.prob)
                 yield number, tip
 
     def _place(self, index: int) -> None:

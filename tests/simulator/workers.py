@@ -20,7 +20,7 @@ from outrider.actors.messages import (
     Verify,
 )
 from outrider.actors.rows import ForecastRow, ProposalRow, VerdictRow
-from outrider.actors.workers.bets import DOUBTED, WIDEST, Stake
+from outrider.actors.workers.bets import DOUBTED, WIDEST, Odds
 from outrider.actors.workers.token_tree import TokenTree
 
 STEP_TOKENS = 256  # to catch up with in one step
@@ -163,7 +163,7 @@ class ModelledDraft(ModelledWorker):
         self._step_s = step_s  # of the number of tokens
         self._num_computed = {}  # committed tokens, by sequence
         self._forecasts = {}  # seq -> (outcome, tree)
-        self._stake = Stake()
+        self._odds = Odds()
 
     def open(self, row):
         self._num_computed[row.seq] = 0
@@ -202,7 +202,7 @@ class ModelledDraft(ModelledWorker):
         if before is not None:
             fed = before[1].fed_along((*row.committed, *row.tokens))
             self._num_computed[row.seq] = before[1].first + len(fed)
-        tree = TokenTree(0, row.base - 1, row.tokens, self._stake)
+        tree = TokenTree(0, row.base - 1, row.tokens, self._odds)
         tree.inherit(fed[len(row.committed) :])
         self._forecasts[row.seq] = row, tree
 

@@ -5,14 +5,14 @@ from collections import Counter
 
 import pytest
 
-from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Position, Stake, likeliest
+from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Odds, Position, likeliest
 from outrider.actors.workers.token_tree import TokenTree
 
 OWN, OTHERS = 1, tuple(range(100, 100 + WIDEST))
 
 
 def position(prob, drafted=OWN):
-    return Position(drafted, (OWN, *OTHERS), prob)
+    return Position(drafted, (OWN, *OTHERS), Odds().sure(prob))
 
 
 def places(bets):
@@ -69,7 +69,7 @@ def expect(tree, index, prob):
 
 def test_a_trunk_that_is_fed_in_parts_is_forked_in_parts():
     """The first part leaves the second its share, and nothing is forked twice."""
-    tree = TokenTree(5, 9, (6, 7), Stake())
+    tree = TokenTree(5, 9, (6, 7), Odds())
     assert tree.fork(2) == []
     for index in tree.trunk[:2]:
         expect(tree, index, 0.3)
@@ -88,10 +88,10 @@ def test_a_trunk_that_is_fed_in_parts_is_forked_in_parts():
 @pytest.mark.parametrize("asked", [1, 2, 4, 8])
 def test_the_average_is_what_was_asked_for(asked):
     """Whether texts are easy or hard: the easy ones get fewer, the hard ones more."""
-    source, stake, made = random.Random(3), Stake(), Counter()
+    source, odds, made = random.Random(3), Odds(), Counter()
     for number in range(3000):
         kind, prob = ("easy", 0.97) if number % 2 else ("hard", 0.4)
-        tree = TokenTree(5, 9, (6, 7, 8), stake)
+        tree = TokenTree(5, 9, (6, 7, 8), odds)
         for index in tree.trunk:
             expect(tree, index, min(1.0, prob * source.uniform(0.8, 1.2)))
         num_forks = len(tree.fork(asked))
@@ -101,23 +101,54 @@ def test_the_average_is_what_was_asked_for(asked):
     assert made["hard"] > made["easy"] or asked == 1
 
 
-def test_an_empty_proposal_does_not_lower_the_stake():
+def test_an_empty_proposal_does_not_cheapen_bets():
     """One position cannot give as many as are asked for."""
-    stake = Stake()
-    before = stake.chance
+    odds = Odds()
+    before = odds.least
     for _ in range(100):
-        tree = TokenTree(5, 9, (), stake)
+        tree = TokenTree(5, 9, (), odds)
         expect(tree, 0, 0.1)
         tree.fork(3 * WIDEST)
-    assert stake.chance > 0.25 * before
+    assert odds.least > 0.25 * before
+
+
+@pytest.mark.parametrize("prob", [0.2, 0.7, 0.999])
+def test_a_draft_that_is_wrong_while_it_is_sure_is_believed_less(prob):
+    """As often wrong again as its doubt says, or no more: that is what the constants say."""
+    source = random.Random(5)
+    for extra in (0.0, 0.25):
+        odds, wrong = Odds(), 1 - Odds().sure(prob) + extra
+        if wrong > 0.7:
+            continue
+        found = []
+        for _ in range(4000):
+            odds.learn(prob, is_right=source.random() >= wrong)
+            found.append(odds.sure(prob))
+        assert sum(found[1000:]) / 3000 == pytest.approx(1 - wrong, abs=0.03)
+
+
+def test_against_an_overconfident_draft_is_bet_along_the_proposal():
+    odds = Odds()
+    sure = [0.9999] * 4
+    assert {node for node, _ in forks_of(sure, odds)} == {3}
+    for number in range(400):
+        odds.learn(0.9999, is_right=number % 4 > 0)
+    assert {node for node, _ in forks_of(sure, odds)} >= {0, 1, 3}
+
+
+def forks_of(probs, odds, num_branches=4):
+    tree = TokenTree(5, 9, (6, 7, 8), odds)
+    for index, prob in zip(tree.trunk, probs, strict=True):
+        expect(tree, index, prob)
+    return tree.fork(num_branches)
 
 
 CONTEXT_LEN = 100
 
 
-def forked(probs, stake=None, *, num_branches=4):
+def forked(probs, odds=None, *, num_branches=4):
     """A tree whose trunk was fed and forked."""
-    tree = TokenTree(5, 9, (6, 7, 8), stake)
+    tree = TokenTree(5, 9, (6, 7, 8), odds)
     for index, prob in zip(tree.trunk, probs, strict=True):
         expect(tree, index, prob)
     tree.fork(num_branches)
@@ -134,13 +165,13 @@ def grow(tree, prob, next_token=50):
 
 
 def test_what_is_not_likely_to_be_needed_waits():
-    """A branch whose chance fell below the stake; if all have, the likeliest grows."""
-    tree = forked([0.6, 0.6, 0.6, 0.6], Stake())
+    """A branch whose chance fell below the least; if all have, the likeliest grows."""
+    tree = forked([0.6, 0.6, 0.6, 0.6], Odds())
     num_branches = len(tree.branches)
     assert num_branches > 2
     assert grow(tree, prob=0.05) == set(range(num_branches)), "each had its chance"
     best = max(range(num_branches), key=lambda number: tree.branches[number].chance)
-    assert sum(branch.chance >= Stake().chance for branch in tree.branches) < num_branches
+    assert sum(branch.chance >= Odds().least for branch in tree.branches) < num_branches
     for branch in tree.branches:
         branch.chance *= 1e-3
     assert grow(tree, prob=0.05) == {best}
@@ -148,8 +179,8 @@ def test_what_is_not_likely_to_be_needed_waits():
 
 def test_a_branch_that_cannot_grow_stops_no_other():
     """Its tip expects nothing, or stands at the context's end."""
-    for stake in (Stake(), None):
-        tree = forked([0.6, 0.6, 0.6, 0.6], stake)
+    for odds in (Odds(), None):
+        tree = forked([0.6, 0.6, 0.6, 0.6], odds)
         likeliest_one = max(tree.branches, key=lambda branch: branch.chance)
         tree.feed([likeliest_one.tip])
         for branch in tree.branches:
@@ -166,9 +197,9 @@ def shape(tree):
     return forks, [sorted(grow(tree, prob)) for prob in (0.01, 0.9, 0.01)]
 
 
-def test_without_a_stake_nothing_that_was_drawn_shapes_the_tree():
+def test_without_odds_nothing_that_was_drawn_shapes_the_tree():
     """As rejection needs it; with one it does, which is what the comparison would see."""
     probabilities = ([0.99] * 4, [0.1] * 4, [0.9, 0.01, 0.9, 0.01], [0.01, 0.9, 0.9, 0.9])
     assert len({str(shape(forked(probs))) for probs in probabilities}) == 1
-    assert len({str(shape(forked(probs, Stake()))) for probs in probabilities}) > 1
+    assert len({str(shape(forked(probs, Odds()))) for probs in probabilities}) > 1
     assert len(forked([0.5] * 4, num_branches=6).branches) == 6

@@ -14,7 +14,7 @@ from outrider.actors.rows import OpenRow, OutcomeRow
 from outrider.actors.runner.loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
-from outrider.actors.workers.bets import MOST, Stake
+from outrider.actors.workers.bets import MOST, Odds
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.rule import sampling_of
 from outrider.actors.workers.token_tree import TokenTree
@@ -211,6 +211,22 @@ def test_a_rejected_texts_forecast_has_one_shape(verification, is_alike):
     assert (len(shapes) == 1) == is_alike
 
 
+@pytest.mark.parametrize(("verification", "learns"), [("coupled", True), ("rejection", False)])
+def test_what_came_true_tells_how_far_the_draft_is_to_be_believed(verification, learns):
+    """A draft that is always wrong; of a text that is verified by rejection nothing is learned."""
+    worker, row = draft_worker(), open_row(verification=verification)
+    worker.handle(Open((row,)))
+    text, committed = list(PROMPT), ()
+    before = worker._forecaster._odds.sure(1.0)
+    for number in range(30):
+        worker.handle(Outcomes((OutcomeRow(1, number, len(text), committed, (), 1, 1),)))
+        list(iter_rows(worker))
+        drawn = Plain(worker, row).after(text).token[0]
+        committed = (5 + (int(drawn) - 4) % 50,)
+        text += committed
+    assert (worker._forecaster._odds.sure(1.0) < before) == learns
+
+
 def test_kept_rows_are_not_fed_again():
     """After a hit only the last token of the branch and the new guesses are left to feed."""
     worker, row = draft_worker(), open_row(verification="rejection")
@@ -300,7 +316,7 @@ def test_a_gap_in_the_ids_is_refused():
 
 
 def test_a_path_ends_where_nothing_was_fed():
-    tree = TokenTree(5, 9, (6, 7), Stake())
+    tree = TokenTree(5, 9, (6, 7), Odds())
     assert tree.fed_along((6, 7)) == []
     tree.feed([0, 1])
     assert [node.token for node in tree.fed_along((6, 7, 8))] == [5, 6]
