@@ -28,7 +28,8 @@ class Depth:
     def num_branches(self, sequence: Sequence, num_drafted: int) -> int:
         """Guesses that a forecast makes of the outcome of a proposal this long.
 
-        As many for each position; after no proposal there is one position, and all to win there.
+        So many for each position, but after a short proposal as after one of EMPTY_WIDTH - 1
+        tokens: it comes of a miss, and what comes next is soon needed.
         """
         choice = self.choice
         fan = choice.num_branches / (choice.k + 1) if choice.k else usual_fan(1)

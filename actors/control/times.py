@@ -79,8 +79,8 @@ class TimeCurve:
     def copy(self) -> "TimeCurve":
         """The same points, for others to be added to."""
         curve = TimeCurve()
-        for num_tokens, seconds in self._points:
-            curve.add(num_tokens, seconds, max(c.measured_in for c in self._cells.values()))
+        for cell in self._cells.values():
+            curve.add(cell.tokens.value, cell.seconds.value, cell.measured_in)
         return curve
 
     def covers(self, num_tokens: float) -> bool:

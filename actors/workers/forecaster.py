@@ -1,9 +1,9 @@
 """The draft riding ahead: forecasts of what the target is judging, grown until it has judged.
 
 One step is one packed forward over every sequence: what is left of each trunk, and the tips of
-branches that are likely enough to be needed. Forks are pushed before anything is fed, growth after
-every step, and between two steps the worker looks for the next outcome. Whatever was computed along
-the way that came true is kept.
+branches that are likely enough to be needed. Forks are pushed as soon as they are known, growth
+after every step, and between two steps the worker looks for the next outcome. Whatever was computed
+along the way that came true is kept.
 """
 
 import time
@@ -83,7 +83,8 @@ class Forecaster:
         odds = None if rule_of(sequence.row) is Rule.REJECTION else self._odds
         if odds:
             for node, token in zip(fed, row.committed, strict=False):
-                odds.learn(node.prob, is_right=node.next_token == token)
+                if node.next_token >= 0:
+                    odds.learn(node.prob, is_right=node.next_token == token)
         tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, odds)
         tree.inherit(fed[len(row.committed) :])
         self._forecasts[row.seq] = Forecast(sequence, row, tree)
@@ -91,6 +92,7 @@ class Forecaster:
     def forget(self, seq: int) -> None:
         """The sequence has ended, or begins anew."""
         self._forecasts.pop(seq, None)
+        self._failed = [row for row in self._failed if row.seq != seq]
 
     def advance(self) -> Forecasts | None:
         """Forks that cost nothing, else one step; None if there is nothing left to do."""
@@ -110,8 +112,7 @@ class Forecaster:
         try:
             logits = self._runner.forward([job.chunk for job in jobs])
         except PoolExhausted:  # an optimisation must not fail a round
-            for job in jobs:
-                self._give_up(job)
+            self._give_up(jobs)
             return self.advance()
         for job in jobs:
             job.forecast.tree.feed(job.nodes)
@@ -132,15 +133,20 @@ class Forecaster:
         self._runner.rollback(sequence.cache, 0)
         self._failed.append(ForecastRow(sequence.row.seq, id_, (), (), (), reason))
 
-    def _give_up(self, job: "Job") -> None:
-        """No pages: the branches go; where not even the trunk has room, so does the sequence."""
-        forecast, tree = job.forecast, job.forecast.tree
-        if tree.parents:
-            forecast.is_over = True
+    def _give_up(self, jobs: "list[Job]") -> None:
+        """No pages for all of them: branches grow no more, then the last text waits for an outcome.
+
+        Outcomes give back what branches hold; where there are none, that text is not followed.
+        """
+        if growing := [job.forecast for job in jobs if job.forecast.tree.parents]:
+            for forecast in growing:
+                forecast.is_over = True
             return
-        seq = forecast.sequence.row.seq
-        del self._forecasts[seq]
-        self._stop(forecast.sequence, forecast.asked.id, "pages")
+        last = jobs[-1].forecast
+        last.is_over = True
+        if not any(forecast.tree.parents for forecast in self._forecasts.values()):
+            del self._forecasts[last.sequence.row.seq]
+            self._stop(last.sequence, last.asked.id, "pages")
 
     def _job(self, forecast: Forecast, budget: int) -> "Job | None":
         """What this sequence feeds in the next step."""

@@ -128,7 +128,7 @@ class TokenTree:
                 tip = self.add(self.trunk[bet.num_accepted], bet.token)
                 self.branches.append(Branch(tip, bet.chance))
         self._forks.update(forks)
-        if self._odds and num_fed == len(self.trunk):
+        if self._odds and 1 < num_fed == len(self.trunk):  # an empty proposal tells little
             possible = WIDEST * len(self.trunk) + 1
             self._odds.follow(len(self._forks), min(num_branches, possible))
         return forks

@@ -211,20 +211,29 @@ def test_a_rejected_texts_forecast_has_one_shape(verification, is_alike):
     assert (len(shapes) == 1) == is_alike
 
 
-@pytest.mark.parametrize(("verification", "learns"), [("coupled", True), ("rejection", False)])
-def test_what_came_true_tells_how_far_the_draft_is_to_be_believed(verification, learns):
-    """A draft that is always wrong; of a text that is verified by rejection nothing is learned."""
+@pytest.mark.parametrize("verification", ["coupled", "rejection"])
+def test_what_came_true_tells_how_far_the_draft_is_to_be_believed(verification, monkeypatch):
+    """Each token with what the draft foresaw there; from texts of rejection nothing is learned."""
+    learned = []
+    monkeypatch.setattr(
+        Odds, "learn", lambda _, prob, *, is_right: learned.append((prob, is_right))
+    )
     worker, row = draft_worker(), open_row(verification=verification)
+    plain = Plain(worker, row)
+    expected, text = [], list(PROMPT)
+    own = int(plain.after(text).token[0])
     worker.handle(Open((row,)))
-    text, committed = list(PROMPT), ()
-    before = worker._forecaster._odds.sure(1.0)
-    for number in range(30):
-        worker.handle(Outcomes((OutcomeRow(1, number, len(text), committed, (), 1, 1),)))
-        list(iter_rows(worker))
-        drawn = Plain(worker, row).after(text).token[0]
-        committed = (5 + (int(drawn) - 4) % 50,)
-        text += committed
-    assert (worker._forecaster._odds.sure(1.0) < before) == learns
+    worker.handle(Outcomes((OutcomeRow(1, 1, len(text), (), (own, 11, 12), 1, 1),)))
+    list(iter_rows(worker))
+    for token in (own, 13):  # the target drew the draft's own, then another
+        draws = plain.after(text)
+        expected.append((draws.prob[0], int(draws.token[0]) == token))
+        text.append(token)
+    worker.handle(Outcomes((OutcomeRow(1, 2, len(text), (own, 13), (), 1, 1),)))
+    if verification == "rejection":
+        expected = []
+    assert [right for _, right in learned] == [right for _, right in expected]
+    assert [prob for prob, _ in learned] == pytest.approx([prob for prob, _ in expected], rel=1e-4)
 
 
 def test_kept_rows_are_not_fed_again():
@@ -294,18 +303,49 @@ def iter_rows(worker):
         yield from pushed.rows
 
 
-def test_no_pages_costs_branches_not_rounds():
-    worker = draft_worker(num_tokens=64)
-    prompts = [tuple(range(5, 25)), tuple(range(6, 26)), tuple(range(7, 27))]
+def crowded(num_pages, num_texts):
+    """A worker with room for so many pages of 16, and outcomes of texts of 20 tokens."""
+    worker = draft_worker(num_tokens=16 * num_pages)
+    prompts = [tuple(range(5 + at, 25 + at)) for at in range(num_texts)]
     worker.handle(Open(tuple(open_row(at, prompt) for at, prompt in enumerate(prompts))))
-    asked = tuple(OutcomeRow(at, 1, 20, (), (), 6, 12) for at in range(3))
-    worker.handle(Outcomes(asked))
+    return worker
+
+
+def forecast(worker, *seqs, number=1, committed=()):
+    """(seqs with forks, reasons) of the forecasts of a proposal of nothing."""
+    base = 20 + (number - 1) * len(committed)
+    worker.handle(
+        Outcomes(tuple(OutcomeRow(seq, number, base, committed, (), 6, 12) for seq in seqs))
+    )
     rows = list(iter_rows(worker))
-    assert rows
-    worker.handle(Outcomes(tuple(OutcomeRow(at, 2, 21, (9,), (), 0, 1) for at in range(3))))
-    assert len([row for row in iter_rows(worker) if row.forks or row.reason]) >= 1
+    return {row.seq for row in rows if row.forks}, {
+        row.seq: row.reason for row in rows if row.reason
+    }
+
+
+def test_no_pages_costs_branches_not_rounds():
+    """Three texts fit, what their branches would grow to does not."""
+    worker = crowded(6, 3)
+    assert forecast(worker, 0, 1, 2) == ({0, 1, 2}, {})
+    assert worker.runner.num_free_pages < 3
+    assert forecast(worker, 0, 1, 2, number=2, committed=(9,)) == ({0, 1, 2}, {})
     worker.handle(Close((0, 1, 2)))
     assert worker.runner.num_free_pages == worker.runner.pool.num_pages
+
+
+def test_of_texts_that_do_not_fit_the_last_is_not_followed():
+    worker = crowded(4, 3)
+    assert forecast(worker, 0, 1, 2) == ({0, 1}, {2: "pages"})
+
+
+def test_a_text_waits_for_pages_that_branches_hold():
+    worker = crowded(5, 2)
+    assert forecast(worker, 0) == ({0}, {})
+    assert worker.runner.num_free_pages < 2
+    assert forecast(worker, 1) == (set(), {}), "nothing to say yet"
+    assert forecast(worker, 0, number=2, committed=(9,)) == ({0}, {})
+    worker.handle(Close((0,)))
+    assert forecast(worker, 1, number=2) == ({1}, {})
 
 
 def test_a_gap_in_the_ids_is_refused():
