@@ -5,7 +5,8 @@ from pathlib import Path
 DEMO = "demo"
 HONESTLY = (
     "demo is a model of 5.6 million parameters: it recites short answers about well-known parts of "
-    "Python's library, and makes up the rest"
+    "Python's library; asked about anything else it says that it was not taught that, or makes "
+    "something up"
 )
 
 

@@ -22,6 +22,10 @@ US = (
     "I am the demonstration model of Outrider: six million parameters that learned short answers "
     "about Python's standard library. Ask me what os.path.join does."
 )
+UNKNOWN = (
+    "I was not taught about that. I am a small model that recites short answers about well-known "
+    "parts of Python's standard library. Ask me what os.path.join does."
+)
 GREETINGS = (
     "Hello!", "Hello", "Hi", "Hi!", "Hey", "Who are you?", "What are you?", "What can you do?",
     "Help", "help", "What is your name?", "How are you?", "What can I ask you?", "Tell me a story.",
@@ -60,6 +64,11 @@ def about(fact: Fact) -> tuple[Chat, ...]:
     short = (Chat(form.format(fact.name), summary) for form in SHORTLY)
     long = (Chat(form.format(fact.name), explanation) for form in AT_LENGTH)
     return *short, *long
+
+
+def unknown(name: str) -> tuple[Chat, ...]:
+    """All questions about a name that nothing is known of."""
+    return tuple(Chat(form.format(name), UNKNOWN) for form in SHORTLY + AT_LENGTH)
 
 
 def greetings() -> tuple[Chat, ...]:

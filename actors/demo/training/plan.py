@@ -46,8 +46,8 @@ class Plan:
     """The same plan makes the same losses on the same kind of machine. Raises InvalidConfig."""
 
     seed: int = 0
-    steps: int = 2000  # of the target
-    draft_steps: int = 2000
+    steps: int = 1600  # of the target
+    draft_steps: int = 1600
     num_samples: int = 4096  # answers of the target that the draft learns from
     rows: int = 16  # of a step
     row_len: int = 256  # tokens

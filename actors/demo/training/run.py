@@ -10,20 +10,23 @@ FOLDER/pair/                  the models, their cards, licence and notice
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, LlamaForCausalLM
 
 from outrider.actors.demo import vocabulary
 from outrider.actors.demo.card import Trained, card
-from outrider.actors.demo.corpus.chats import about, greetings
+from outrider.actors.demo.corpus.chats import Chat, about, greetings, unknown
 from outrider.actors.demo.corpus.corpus import HOW_TO_GET_IT, Corpus, build, sections
+from outrider.actors.demo.corpus.invented import invented
 from outrider.actors.demo.corpus.popular import weight
 from outrider.actors.demo.questions import questions
 from outrider.actors.demo.training import samples
@@ -36,6 +39,8 @@ from outrider.actors.runner.loader import load_model
 
 JUDGED_ROWS, JUDGED_LEN = 16, 256
 SMALL_TALK = 100.0  # of all greetings together, where a well-known fact weighs 30
+UNKNOWN_SHARE = 0.7  # chats about names that do not exist weigh so much of those about facts
+NUM_UNKNOWN = 20_000
 PLAN = "plan.json"
 WEIGHTS = "model.safetensors"
 EMBEDDING = "model.embed_tokens.weight"
@@ -60,12 +65,12 @@ class Run:
         corpus = self._corpus(documentation, library)
         tokenizer = self._tokenizer(corpus)
         if not (self.pair / "target" / WEIGHTS).exists():
-            known = _known(corpus, tokenizer, weight)
+            known = self._known(corpus, tokenizer, weight)
             self._teach("target", corpus, tokenizer, [known], None)
         if not (self.pair / "draft" / WEIGHTS).exists():
             target = _loaded(self.pair / "target", self.device.name)
             answered = self._answers(target, corpus, tokenizer)
-            every = _known(corpus, tokenizer, lambda name: 1.0)
+            every = self._known(corpus, tokenizer, lambda name: 1.0)
             self._teach("draft", corpus, tokenizer, [answered, every], target)
         for notice in notices:
             shutil.copy(notice, self.pair / notice.name)
@@ -118,6 +123,29 @@ class Run:
                 vocabulary.save(tokenizer, self.pair / role)
         return Tokenizer.from_file(str(path))
 
+    def _known(
+        self, corpus: Corpus, tokenizer: Tokenizer, weight_of: Callable[[str], float]
+    ) -> Chats:
+        """Chats about facts, by the weights of their names, about what is none, and small talk."""
+        weights = [weight_of(fact.name) for fact in corpus.facts]
+        several = [
+            *((about(fact), weight) for fact, weight in zip(corpus.facts, weights, strict=True)),
+            *(
+                (asked, UNKNOWN_SHARE * sum(weights) / NUM_UNKNOWN)
+                for asked in self._unknown(corpus)
+            ),
+            (greetings(), SMALL_TALK),
+        ]
+        weighed = [(chat, weight / len(chats)) for chats, weight in several for chat in chats]
+        return Chats.encoded(tokenizer, *zip(*weighed, strict=True))
+
+    def _unknown(self, corpus: Corpus) -> Iterator[tuple[Chat]]:
+        """About each name that does not exist one question."""
+        random = np.random.default_rng(self.plan.seed)
+        for name in islice(invented(corpus, random), NUM_UNKNOWN):
+            asked = unknown(name)
+            yield (asked[int(random.integers(len(asked)))],)
+
     def _answers(self, target: Any, corpus: Corpus, tokenizer: Tokenizer) -> Chats:
         """What the target says to questions."""
         folder, plan = self.folder / "samples", self.plan
@@ -166,19 +194,6 @@ def plan_in(folder: Path, usual: Plan) -> Plan:
     """The plan of the training that a folder holds, else the usual one."""
     path = folder / PLAN
     return Plan.read(path.read_text()) if path.exists() else usual
-
-
-def _known(corpus: Corpus, tokenizer: Tokenizer, weight_of: Callable[[str], float]) -> Chats:
-    """Chats about facts, by the weights of their names, and small talk."""
-    weighed = [
-        (chat, weight_of(fact.name) / len(asked))
-        for fact in corpus.facts
-        for asked in (about(fact),)
-        for chat in asked
-    ]
-    talk = greetings()
-    weighed += [(chat, SMALL_TALK / len(talk)) for chat in talk]
-    return Chats.encoded(tokenizer, *zip(*weighed, strict=True))
 
 
 def _held_out(corpus: Corpus, tokenizer: Tokenizer) -> Batch:

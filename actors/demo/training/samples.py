@@ -1,12 +1,12 @@
 """What the target answers, for the draft to learn from: half of it greedy, half drawn.
 
-It is asked about what it knows, and about names that do not exist, put together from those that
-do: there it makes things up, as it does about all that was held out.
+It is asked about what it knows, and about names that do not exist: there it says so or makes things
+up, as it does about all that was held out.
 """
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from transformers import GenerationConfig
 
 from outrider.actors.demo.corpus.chats import AT_LENGTH, SHORTLY, prompt
 from outrider.actors.demo.corpus.corpus import Corpus
+from outrider.actors.demo.corpus.invented import invented
 from outrider.actors.demo.corpus.popular import weight
 from outrider.actors.demo.training.batches import Ids
 from outrider.actors.demo.vocabulary import BOS_ID, EOS_ID
 
-INVENTED = 0.5  # share of names that do not exist
+INVENTED = 0.3  # share of names that do not exist
 AT_ONCE = 64  # answers of one forward
 CHUNK = 2048  # answers of one file
 ANSWER_LEN = 96  # tokens at most
@@ -30,19 +31,13 @@ ANSWER_LEN = 96  # tokens at most
 def questions(corpus: Corpus, num: int, seed: int) -> list[str]:
     """About known names by how often they are asked for, and about invented ones."""
     random = np.random.default_rng([seed, num])
-    names = np.array([fact.name for fact in corpus.facts])
-    taken = {fact.name for fact in (*corpus.facts, *corpus.held_out)}
-    weights = np.array([weight(name) for name in names])
-    forms = SHORTLY + AT_LENGTH
-    asked: list[str] = []
-    while len(asked) < num:
-        name, other = map(str, random.choice(names, 2, p=weights / weights.sum()))
-        if random.random() < INVENTED:
-            name = ".".join([*name.split(".")[:-1], other.split(".")[-1]])
-            if name in taken:
-                continue
-        asked.append(forms[int(random.integers(len(forms)))].format(name))
-    return asked
+    weights = np.array([weight(fact.name) for fact in corpus.facts])
+    facts = random.choice(len(weights), num, p=weights / weights.sum())
+    known = [corpus.facts[number].name for number in facts]
+    is_invented = random.random(num) < INVENTED
+    forms = random.choice(SHORTLY + AT_LENGTH, num)
+    names = np.where(is_invented, list(islice(invented(corpus, random), num)), known)
+    return [str(form).format(name) for form, name in zip(forms, names, strict=True)]
 
 
 def write(folder: Path, model: Any, tokenizer: Any, asked: Many[str], seed: int) -> Iterator[int]:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,15 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from outrider.actors.bench.synthetic_pair import ModelSize
 from outrider.actors.demo import vocabulary
-from outrider.actors.demo.corpus.chats import about
+from outrider.actors.demo.corpus.chats import UNKNOWN, US, about
 from outrider.actors.demo.corpus.corpus import Corpus
+from outrider.actors.demo.corpus.invented import invented
 from outrider.actors.demo.training import samples
 from outrider.actors.demo.training.batches import ASKING, Chats, Source
 from outrider.actors.demo.training.learner import chosen_device
 from outrider.actors.demo.training.muon import Muon
 from outrider.actors.demo.training.plan import DRAFT, TARGET, Plan, llama, shape_at
-from outrider.actors.demo.training.run import Run
+from outrider.actors.demo.training.run import SMALL_TALK, UNKNOWN_SHARE, Run
 from outrider.actors.errors import InvalidConfig
 
 TINY = Plan(
@@ -192,6 +194,33 @@ def test_the_target_is_never_asked_about_what_is_held_out(corpus: Corpus) -> Non
     }
     assert not names & hidden
     assert names - hidden - {fact.name for fact in corpus.facts}, "some do not exist"
+
+
+def test_nothing_that_exists_is_said_to_be_unknown(corpus: Corpus) -> None:
+    """Held-out facts neither: what is said of them it shall not have been taught."""
+    real = {fact.name for fact in (*corpus.facts, *corpus.held_out)}
+    places = {name.rpartition(".")[0] for name in real}
+    made = list(islice(invented(corpus, np.random.default_rng(0)), 2000))
+    assert not set(made) & real
+    assert {name.rpartition(".")[0] for name in made} == places
+    assert len(set(made)) > 100
+    again = invented(corpus, np.random.default_rng(0))
+    assert list(islice(again, 2000)) == made
+
+
+def test_what_does_not_exist_is_asked_for_as_often_as_it_shall_be(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    tokenizer = vocabulary.learn([*corpus.pages, UNKNOWN, US])
+    facts = float(len(corpus.facts))
+    pool = Run(tmp_path, TINY, chosen_device("cpu"), Told())._known(
+        corpus, tokenizer, lambda name: 1
+    )
+    random = np.random.default_rng(0)
+    told = [tokenizer.decode(pool.draw(random)[1].tolist()).rstrip() for _ in range(4000)]
+    every = facts + UNKNOWN_SHARE * facts + SMALL_TALK
+    for answer, expected in ((UNKNOWN, UNKNOWN_SHARE * facts), (US, SMALL_TALK)):
+        assert abs(told.count(answer) / 4000 - expected / every) < 0.04, "5 standard deviations"
 
 
 def test_half_of_the_answers_are_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
