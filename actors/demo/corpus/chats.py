@@ -41,6 +41,7 @@ class Chat:
 
     question: str
     answer: str
+    is_asked: bool = True  # by the models too, of themselves, where they go on after an answer
 
     @property
     def prompt(self) -> str:
@@ -67,8 +68,8 @@ def about(fact: Fact) -> tuple[Chat, ...]:
 
 
 def unknown(name: str) -> tuple[Chat, ...]:
-    """All questions about a name that nothing is known of."""
-    return tuple(Chat(form.format(name), UNKNOWN) for form in SHORTLY + AT_LENGTH)
+    """All questions about a name that nothing is known of: nobody is to learn to ask them."""
+    return tuple(Chat(form.format(name), UNKNOWN, is_asked=False) for form in SHORTLY + AT_LENGTH)
 
 
 def greetings() -> tuple[Chat, ...]:

@@ -23,27 +23,41 @@ class Batch:
     weights: npt.NDArray[np.float32]  # [rows, tokens], of the prediction of the next
 
 
-class Chats:
-    """Chats in tokens, drawn with the weights that they have."""
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A question and its answer, in tokens."""
 
-    def __init__(self, pairs: Many[tuple[Ids, Ids]], weights: Many[float]) -> None:
-        """pairs: prompt and answer."""
-        self._pairs = pairs
+    prompt: Ids
+    reply: Ids
+    asking: float = ASKING  # what a token of the prompt counts
+
+    @property
+    def weights(self) -> npt.NDArray[np.float32]:
+        """Of both, one after the other."""
+        counts = len(self.prompt), len(self.reply)
+        return np.repeat(np.array([self.asking, 1.0], np.float32), counts)
+
+
+class Chats:
+    """Chats in tokens, drawn as often as they weigh."""
+
+    def __init__(self, chats: Many[Turns], weights: Many[float]) -> None:
+        self._chats = chats
         self._ends = np.cumsum(weights)
 
     @classmethod
     def encoded(cls, tokenizer: Tokenizer, chats: Many[Chat], weights: Many[float]) -> "Chats":
         prompts = tokenizer.encode_batch_fast([chat.prompt for chat in chats])
         replies = tokenizer.encode_batch_fast([chat.reply for chat in chats])
-        pairs = [
-            (np.array(asked.ids), np.array(told.ids))
-            for asked, told in zip(prompts, replies, strict=True)
+        turns = [
+            Turns(np.array(asked.ids), np.array(told.ids), ASKING if chat.is_asked else 0.0)
+            for chat, asked, told in zip(chats, prompts, replies, strict=True)
         ]
-        return cls(pairs, weights)
+        return cls(turns, weights)
 
-    def draw(self, random: np.random.Generator) -> tuple[Ids, Ids]:
+    def draw(self, random: np.random.Generator) -> Turns:
         at = np.searchsorted(self._ends, random.random() * self._ends[-1], side="right")
-        return self._pairs[int(at)]
+        return self._chats[int(at)]
 
 
 class Source:
@@ -83,9 +97,9 @@ class Source:
             ids.append(self._systems[int(random.integers(len(self._systems)))])
             weights.append(np.full(len(ids[0]), ASKING, np.float32))
         while sum(map(len, ids)) < length:
-            for part, weight in zip(pool.draw(random), (ASKING, 1.0), strict=True):
-                ids.append(part)
-                weights.append(np.full(len(part), weight, np.float32))
+            turns = pool.draw(random)
+            ids.extend((turns.prompt, turns.reply))
+            weights.append(turns.weights)
         return np.concatenate(ids)[:length], np.concatenate(weights)[:length]
 
     def _page(

@@ -154,8 +154,8 @@ class Run:
             self.watcher.stage("the target answers", len(asked), num_answered)
             for num_answered in samples.write(folder, target, tokenizer, asked, plan.seed):
                 self.watcher.step(num_answered, 0, None)
-        pairs = samples.read(folder)
-        return Chats(pairs, [1.0] * len(pairs))
+        answered = samples.read(folder)
+        return Chats(answered, [1.0] * len(answered))
 
     def _teach(
         self, role: str, corpus: Corpus, tokenizer: Tokenizer, pools: list[Chats], teacher: Any

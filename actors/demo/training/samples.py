@@ -19,7 +19,7 @@ from outrider.actors.demo.corpus.chats import AT_LENGTH, SHORTLY, prompt
 from outrider.actors.demo.corpus.corpus import Corpus
 from outrider.actors.demo.corpus.invented import invented
 from outrider.actors.demo.corpus.popular import weight
-from outrider.actors.demo.training.batches import Ids
+from outrider.actors.demo.training.batches import Turns
 from outrider.actors.demo.vocabulary import BOS_ID, EOS_ID
 
 INVENTED = 0.3  # share of names that do not exist
@@ -59,15 +59,15 @@ def num_answered(folder: Path, asked: Many[str]) -> int:
     return min(len(asked), CHUNK * len(list(folder.glob("*.safetensors"))))
 
 
-def read(folder: Path) -> list[tuple[Ids, Ids]]:
-    """Prompt and answer of each, in tokens."""
-    pairs = []
+def read(folder: Path) -> list[Turns]:
+    """Of each file, in order."""
+    read = []
     for path in sorted(folder.glob("*.safetensors")):
         packed = load_file(path)
         for row, start, end in zip(packed["ids"], packed["starts"], packed["ends"], strict=True):
             ids = row.astype(np.int64)
-            pairs.append((ids[:start], ids[start:end]))
-    return pairs
+            read.append(Turns(ids[:start], ids[start:end]))
+    return read
 
 
 def _packed(rows: Many[tuple[list[int], int]]) -> dict[str, np.ndarray[Any, Any]]:

@@ -15,11 +15,11 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from outrider.actors.bench.synthetic_pair import ModelSize
 from outrider.actors.demo import vocabulary
-from outrider.actors.demo.corpus.chats import UNKNOWN, US, about
+from outrider.actors.demo.corpus.chats import UNKNOWN, US, about, unknown
 from outrider.actors.demo.corpus.corpus import Corpus
 from outrider.actors.demo.corpus.invented import invented
 from outrider.actors.demo.training import samples
-from outrider.actors.demo.training.batches import ASKING, Chats, Source
+from outrider.actors.demo.training.batches import ASKING, Chats, Source, Turns
 from outrider.actors.demo.training.learner import chosen_device
 from outrider.actors.demo.training.muon import Muon
 from outrider.actors.demo.training.plan import DRAFT, TARGET, Plan, llama, shape_at
@@ -115,11 +115,22 @@ def test_rows_follow_from_seed_and_step(corpus: Corpus) -> None:
         assert "<|assistant|>" not in told
 
 
+def test_nobody_learns_to_ask_about_what_does_not_exist(corpus: Corpus) -> None:
+    """But what to answer."""
+    tokenizer = vocabulary.learn([*corpus.pages, UNKNOWN])
+    pool = Chats.encoded(tokenizer, unknown("abacus.nothing"), [1.0] * 8)
+    batch = Source(tokenizer, corpus.pages, [pool], 1).batch(0, 2, 64, 0.0)
+    assert set(np.unique(batch.weights)) == {np.float32(0.0), np.float32(1.0)}
+    for row, weights in zip(batch.ids, batch.weights, strict=True):
+        learned = tokenizer.decode(row[1:][weights > 0].tolist(), skip_special_tokens=False)
+        assert learned.replace("\n", "") in 9 * f"{UNKNOWN}<|end|>"
+
+
 def test_a_pool_is_drawn_from_by_weight() -> None:
-    pairs = [(np.array([number]), np.array([number])) for number in range(3)]
-    pool = Chats(pairs, [0.0, 3.0, 1.0])
+    turns = [Turns(np.array([number]), np.array([number])) for number in range(3)]
+    pool = Chats(turns, [0.0, 3.0, 1.0])
     random = np.random.default_rng(0)
-    drawn = [int(pool.draw(random)[0][0]) for _ in range(4000)]
+    drawn = [int(pool.draw(random).prompt[0]) for _ in range(4000)]
     assert 0 not in drawn
     assert abs(drawn.count(1) / 4000 - 0.75) < 0.04  # 5 standard deviations of chance
 
@@ -217,7 +228,7 @@ def test_what_does_not_exist_is_asked_for_as_often_as_it_shall_be(
         corpus, tokenizer, lambda name: 1
     )
     random = np.random.default_rng(0)
-    told = [tokenizer.decode(pool.draw(random)[1].tolist()).rstrip() for _ in range(4000)]
+    told = [tokenizer.decode(pool.draw(random).reply.tolist()).rstrip() for _ in range(4000)]
     every = facts + UNKNOWN_SHARE * facts + SMALL_TALK
     for answer, expected in ((UNKNOWN, UNKNOWN_SHARE * facts), (US, SMALL_TALK)):
         assert abs(told.count(answer) / 4000 - expected / every) < 0.04, "5 standard deviations"
@@ -239,11 +250,11 @@ def test_half_of_the_answers_are_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path
     asked = [f"What does {'a' * (number % 5)} do?" for number in range(40)]
     assert list(samples.write(tmp_path, Model(), tokenizer, asked, 0)) == [40]
     assert drawn == {False: 20, True: 20}
-    pairs = samples.read(tmp_path)
-    assert len(pairs) == 40
+    read = samples.read(tmp_path)
+    assert len(read) == 40
     newline = tokenizer.encode("\n").ids
-    assert all(told.tolist() == [7, vocabulary.EOS_ID, *newline] for _, told in pairs)
-    assert {tokenizer.decode(prompt.tolist()) for prompt, _ in pairs} == {
+    assert all(turns.reply.tolist() == [7, vocabulary.EOS_ID, *newline] for turns in read)
+    assert {tokenizer.decode(turns.prompt.tolist()) for turns in read} == {
         f"\n{question}\n\n" for question in asked
     }
 
