@@ -17,7 +17,7 @@ LONG_FROM = 0.85  # of all steps: rows twice as long, half as many
 
 
 TARGET = ModelSize(128, 24)  # deep and narrow, so that a step of the draft costs little of its own
-DRAFT = ModelSize(128, 1)  # shallow, but wide inside: what a step costs is layers, not arithmetic
+DRAFT = ModelSize(128, 1)  # what a step costs is layers first, then reading the weights
 
 
 def llama(role: str, size: ModelSize) -> LlamaConfig:
@@ -27,7 +27,7 @@ def llama(role: str, size: ModelSize) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=size.width,
-        intermediate_size=384 if is_target else 1024,
+        intermediate_size=384 if is_target else 512,
         num_hidden_layers=size.num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_heads,
