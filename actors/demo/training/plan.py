@@ -27,7 +27,7 @@ def llama(role: str, size: ModelSize) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=size.width,
-        intermediate_size=384 if is_target else 512,
+        intermediate_size=384 if is_target else 768,
         num_hidden_layers=size.num_layers,
         num_attention_heads=num_heads,
         num_key_value_heads=num_heads,
@@ -47,7 +47,7 @@ class Plan:
 
     seed: int = 0
     steps: int = 1600  # of the target
-    draft_steps: int = 1600
+    draft_steps: int = 2000
     num_samples: int = 4096  # answers of the target that the draft learns from
     rows: int = 16  # of a step
     row_len: int = 256  # tokens

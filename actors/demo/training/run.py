@@ -39,7 +39,7 @@ from outrider.actors.runner.loader import load_model
 
 JUDGED_ROWS, JUDGED_LEN = 16, 256
 SMALL_TALK = 100.0  # of all greetings together, where a well-known fact weighs 30
-UNKNOWN_SHARE = 0.7  # chats about names that do not exist weigh so much of those about facts
+UNKNOWN_SHARE = 0.7  # of the target's chats about facts: what those about no fact weigh
 NUM_UNKNOWN = 20_000
 PLAN = "plan.json"
 WEIGHTS = "model.safetensors"
@@ -65,12 +65,12 @@ class Run:
         corpus = self._corpus(documentation, library)
         tokenizer = self._tokenizer(corpus)
         if not (self.pair / "target" / WEIGHTS).exists():
-            known = self._known(corpus, tokenizer, weight)
+            known = self._known(corpus, tokenizer, weight, UNKNOWN_SHARE)
             self._teach("target", corpus, tokenizer, [known], None)
         if not (self.pair / "draft" / WEIGHTS).exists():
             target = _loaded(self.pair / "target", self.device.name)
             answered = self._answers(target, corpus, tokenizer)
-            every = self._known(corpus, tokenizer, lambda name: 1.0)
+            every = self._known(corpus, tokenizer, lambda name: 1.0, 0.0)
             self._teach("draft", corpus, tokenizer, [answered, every], target)
         for notice in notices:
             shutil.copy(notice, self.pair / notice.name)
@@ -124,14 +124,21 @@ class Run:
         return Tokenizer.from_file(str(path))
 
     def _known(
-        self, corpus: Corpus, tokenizer: Tokenizer, weight_of: Callable[[str], float]
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        weight_of: Callable[[str], float],
+        unknown_share: float,
     ) -> Chats:
-        """Chats about facts, by the weights of their names, about what is none, and small talk."""
+        """Chats about facts, by the weights of their names, about what is none, and small talk.
+
+        unknown_share: what those about names that do not exist weigh, of those about facts.
+        """
         weights = [weight_of(fact.name) for fact in corpus.facts]
         several = [
             *((about(fact), weight) for fact, weight in zip(corpus.facts, weights, strict=True)),
             *(
-                (asked, UNKNOWN_SHARE * sum(weights) / NUM_UNKNOWN)
+                (asked, unknown_share * sum(weights) / NUM_UNKNOWN)
                 for asked in self._unknown(corpus)
             ),
             (greetings(), SMALL_TALK),

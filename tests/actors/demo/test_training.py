@@ -225,7 +225,7 @@ def test_what_does_not_exist_is_asked_for_as_often_as_it_shall_be(
     tokenizer = vocabulary.learn([*corpus.pages, UNKNOWN, US])
     facts = float(len(corpus.facts))
     pool = Run(tmp_path, TINY, chosen_device("cpu"), Told())._known(
-        corpus, tokenizer, lambda name: 1
+        corpus, tokenizer, lambda name: 1, UNKNOWN_SHARE
     )
     random = np.random.default_rng(0)
     told = [tokenizer.decode(pool.draw(random).reply.tolist()).rstrip() for _ in range(4000)]
