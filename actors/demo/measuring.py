@@ -1,7 +1,8 @@
 """What the draft is worth to the target: its cost, and how much of it is accepted.
 
-The cost is told twice: of the models' forwards in transformers, and of the engine's steps, whose
-runner spends less on each layer of the target and the same on what surrounds a step.
+The cost is told thrice: of the models' forwards in transformers, each model's one after another and
+both in turns, and of the engine's steps. In turns a draft finds its weights gone from the core's
+cache, where a target's have passed since.
 """
 
 import statistics
@@ -33,8 +34,9 @@ NUM_FORWARDS = 100
 class Cost:
     """Of a step of the draft, over one of the target."""
 
-    of_forwards: float  # in transformers
-    of_steps: float  # in the engine
+    alone: float  # forwards in transformers, each model by itself
+    in_turns: float  # likewise, one of each after the other
+    of_steps: float  # in the engine, k of them behind each of the target's
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ async def cost(engine: Engine, pair: Path) -> Cost:
     """Of one sequence, on an engine on the pair whose only drafter is its draft."""
     (prompt,) = _prompts(engine, [questions()[0].question])
     shares = [await _step_share(engine, prompt) for _ in range(REPEATS)]
-    return Cost(_forward_share(pair), statistics.median(shares))
+    alone, in_turns = _forward_shares(pair)
+    return Cost(alone, in_turns, statistics.median(shares))
 
 
 async def gain(engine: Engine, asked: Many[str]) -> Gain:
@@ -86,19 +89,22 @@ async def _tokens_per_round(engine: Engine, prompts: Many[Ids], temperature: flo
 
 
 @torch.inference_mode()
-def _forward_share(pair: Path) -> float:
-    """Of the medians, each forward of one token behind a context; the models take turns."""
+def _forward_shares(pair: Path) -> tuple[float, float]:
+    """Of the medians, each forward of one token behind a context: alone, and in turns."""
     models = [load_model(pair / role).model for role in ("draft", "target")]
     caches = [DynamicCache(config=model.config) for model in models]
     for model, cache in zip(models, caches, strict=True):
         model(torch.full((1, CONTEXT_LEN), 8), past_key_values=cache)
     token = torch.tensor([[8]])
-    times_s: tuple[list[float], list[float]] = [], []
-    for _ in range(NUM_FORWARDS):
-        for model, cache, spent_s in zip(models, caches, times_s, strict=True):
+
+    def share(order: Many[int]) -> float:
+        times_s: tuple[list[float], list[float]] = [], []
+        for at in order:
             started_s = time.perf_counter()
-            model(token, past_key_values=cache)
-            spent_s.append(time.perf_counter() - started_s)
-            cache.crop(-1)
-    draft_s, target_s = map(statistics.median, times_s)
-    return draft_s / target_s
+            models[at](token, past_key_values=caches[at])
+            times_s[at].append(time.perf_counter() - started_s)
+            caches[at].crop(-1)
+        draft_s, target_s = map(statistics.median, times_s)
+        return draft_s / target_s
+
+    return share([0] * NUM_FORWARDS + [1] * NUM_FORWARDS), share([0, 1] * NUM_FORWARDS)

@@ -116,8 +116,8 @@ def measure(pair: Pair = DEMO, threads: Threads = 1) -> None:
     async def tell(engine: "Engine") -> None:
         spent = await cost(engine, pair)
         console.print(
-            f"a draft step: {spent.of_steps:.1%} of a target step in the engine, "
-            f"{spent.of_forwards:.1%} in transformers ({threads} threads)"
+            f"a draft step: {spent.of_steps:.1%} of a target step in the engine; in transformers "
+            f"{spent.in_turns:.1%} in turns, {spent.alone:.1%} each by itself ({threads} threads)"
         )
         for kind, asked in lists.items():
             gained = await gain(engine, asked)
