@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -29,6 +28,7 @@ inlined = cast(Callable[[F], F], numba.njit(**OPTIONS))
 KERNEL_FILES = (
     "compiled.py",
     "paged_attention.py",
+    "product.py",
     "stages.py",
 )
 
@@ -62,20 +62,6 @@ def power_of_two(typing_context: Any, exponent: Any) -> Any:
         return builder.bitcast(bits, context.get_value_type(types.float32))
 
     return types.float32(types.int32), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def widened(typing_context: Any, value: Any) -> Any:
-    """A weight as float32: a float32 as it is, a uint16 as the upper half of one (bfloat16)."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if value == types.float32:
-            return args[0]
-        word = ir.IntType(32)
-        bits = builder.shl(builder.zext(args[0], word), word(16))
-        return builder.bitcast(bits, ir.FloatType())
-
-    return types.float32(value), codegen
 
 
 @inlined

@@ -7,20 +7,23 @@ structure stays as it is, and the self-test guards what is replaced.
 """
 
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from outrider.actors.runner import stages
 from outrider.actors.runner.attention import Facts, Pages
-from outrider.actors.runner.linear import merged
-from outrider.actors.runner.norm import as_rms_norm
-from outrider.actors.runner.paged_attention import attend_projected
+from outrider.actors.runner.kv_pool import KvPool
+from outrider.actors.runner.linear import PackedLinear, PanelLinear, merged
+from outrider.actors.runner.norm import RmsNorm, as_rms_norm
+from outrider.actors.runner.paged_attention import POSITION, TOKEN_ID, attend_projected
+from outrider.actors.runner.product import Floats
 from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.step import Step
 from outrider.actors.runner.trace import Trace
 
 FEW_POSITIONS = 16384
@@ -106,22 +109,20 @@ class FusedAttention(nn.Module):
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         """Shapes: hidden_states [1, T, H] → [1, T, H]."""
-        return self.rows(hidden_states[0], position_embeddings, step)[None], None
+        hidden = hidden_states[0].contiguous().numpy()
+        mixed = self.rows(hidden, step.rope(position_embeddings), step.step, step.pool)
+        return torch.from_numpy(mixed)[None], None
 
-    def rows(
-        self, hidden: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor], step: Pages
-    ) -> torch.Tensor:
-        """Shapes: hidden [T, H] → [T, H]."""
-        qkv = self.qkv(hidden)
-        mixed = torch.empty(qkv.shape[0], self.mixed_width)
-        cosines, sines = step.rope(rope)
-        keys, values = step.pool.layer(self.layer)
+    def rows(self, hidden: Floats, rope: tuple[Floats, Floats], step: Step, pool: KvPool) -> Floats:
+        """Shapes: hidden [T, H], rope's [T, rotary width] → [T, H]."""
+        qkv = self.qkv.rows(hidden)
+        mixed = np.empty((len(qkv), self.mixed_width), np.float32)
         attend_projected(
-            qkv.numpy(), cosines, sines, self.q_norm, self.k_norm, self.eps, keys, values,
-            step.step.tokens, step.step.paths, step.pool.table, step.pool.page_size,
-            self.facts.window, self.scale, self.softcap, mixed.numpy(),
+            qkv, *rope, self.q_norm, self.k_norm, self.eps, *pool.layer(self.layer),
+            step.tokens, step.paths, pool.table, pool.page_size,
+            self.facts.window, self.scale, self.softcap, mixed,
         )  # fmt: skip
-        return self.out(mixed)
+        return self.out.rows(mixed)
 
 
 class FusedMlp(nn.Module):
@@ -137,14 +138,22 @@ class FusedMlp(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Shapes: hidden [1, T, H] → [1, T, H]."""
-        return self.rows(hidden[0])[None]
+        return torch.from_numpy(self.rows(hidden[0].contiguous().numpy()))[None]
 
-    def rows(self, hidden: torch.Tensor) -> torch.Tensor:
+    def rows(self, hidden: Floats) -> Floats:
         """Shapes: hidden [T, H] → [T, H]."""
-        both = self.gate_up(hidden)
-        gated = torch.empty(both.shape[0], self.inner)
-        stages.gate_rows(both.numpy(), self.activation, gated.numpy())
-        return self.down(gated)
+        both = self.gate_up.rows(hidden)
+        gated = np.empty((len(both), self.inner), np.float32)
+        stages.gate_rows(both, self.activation, gated)
+        return self.down.rows(gated)
+
+
+def norm_of(module: nn.Module) -> tuple[Floats, np.float32]:
+    """The weight and epsilon of a compiled RMSNorm."""
+    norm = module if isinstance(module, RmsNorm) else as_rms_norm(module)
+    if norm is None or norm.array is None:
+        raise NotRecognised("a norm that is no compiled RMSNorm")
+    return norm.array, norm.eps32
 
 
 class FusedLayer(nn.Module):
@@ -163,16 +172,8 @@ class FusedLayer(nn.Module):
         before, attention, between, mlp = (children[name] for name in names)
         if not (isinstance(attention, FusedAttention) and isinstance(mlp, FusedMlp)):
             raise NotRecognised("a layer whose attention or MLP is not fused")
-        self.before, self.between = self.norm_of(before), self.norm_of(between)
+        self.before, self.between = norm_of(before), norm_of(between)
         self.attention, self.mlp = attention, mlp
-
-    @staticmethod
-    def norm_of(module: nn.Module) -> tuple[Any, np.float32]:
-        """The weight and epsilon of a compiled RMSNorm."""
-        norm = as_rms_norm(module)
-        if norm is None or norm.array is None:
-            raise NotRecognised("a layer with other norms than RMSNorm")
-        return norm.array, norm.eps32
 
     def forward(
         self,
@@ -182,52 +183,69 @@ class FusedLayer(nn.Module):
         **_: Any,
     ) -> torch.Tensor:
         """Shapes: hidden_states [1, T, H] → [1, T, H]."""
-        hidden = hidden_states[0]
-        x, normed = hidden.numpy(), torch.empty_like(hidden)
-        rows = normed.numpy()
-        stages.norm_rows(x, *self.before, rows)
-        delta = self.attention.rows(normed, position_embeddings, step)
-        stages.add_norm_rows(x, delta.numpy(), *self.between, rows)
-        hidden += self.mlp.rows(normed)
+        hidden = hidden_states[0].numpy()
+        self.advance(hidden, step.rope(position_embeddings), step.step, step.pool)
         return hidden_states
 
+    def advance(
+        self, hidden: Floats, rope: tuple[Floats, Floats], step: Step, pool: KvPool
+    ) -> None:
+        """Shapes: hidden [T, H], changed in place, rope's [T, rotary width]."""
+        normed = np.empty_like(hidden)
+        stages.norm_rows(hidden, *self.before, normed)
+        delta = self.attention.rows(normed, rope, step, pool)
+        stages.add_norm_rows(hidden, delta, *self.between, normed)
+        hidden += self.mlp.rows(normed)
 
-class FusedBody:
-    """Stands for a decoder's body whose layers are all fused: embed, layers, norm.
 
-    Not a module: it enters the model's own embedding, rotation and norm past the model's forward,
-    which would build masks, outputs and copies of its list of layers on every call.
+class FusedModel:
+    """Stands for a decoder whose layers are all fused: embed, layers, norm, head.
+
+    Not a module: it enters the model's own embedding and rotation past the model's forward, which
+    would build masks, outputs and copies of its list of layers on every call.
     """
 
-    def __init__(self, body: Any, context_len: int) -> None:
+    def __init__(self, body: Any, head: Any, context_len: int) -> None:
         children = dict(body.named_children())
         if set(children) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
             raise NotRecognised(f"a body of {', '.join(children)}")
         self.layers = list(body.layers)
         if not all(isinstance(layer, FusedLayer) for layer in self.layers):
             raise NotRecognised("a body whose layers are not all fused")
-        self.embed, self.norm, self.rotary = body.embed_tokens, body.norm, body.rotary_emb
-        if type(self.embed) is nn.Embedding:  # not one that scales: past what modules do on a call
-            self.embed = partial(torch.embedding, self.embed.weight)
-        self.ropes: tuple[torch.Tensor, ...] = ()  # cosines and sines of every position, if few
+        if not isinstance(head, PanelLinear | PackedLinear):
+            raise NotRecognised("a head that is not packed")
+        self.embed, self.rotary = body.embed_tokens, body.rotary_emb
+        self.norm, self.head = norm_of(body.norm), head
+        # One that scales, say, is asked; one that only looks up is not.
+        is_plain = type(self.embed) is nn.Embedding
+        self.embeddings: Floats | None = self.embed.weight.detach().numpy() if is_plain else None
+        self.ropes: tuple[Floats, ...] = ()  # cosines and sines of every position, if few
         if context_len <= FEW_POSITIONS:
-            with torch.inference_mode():
-                every = torch.arange(max(context_len, LEAST_POSITIONS))[None]
-                self.ropes = tuple(self.rotary(torch.empty(1), position_ids=every))
+            self.ropes = self._ropes(np.arange(max(context_len, LEAST_POSITIONS)))
 
-    def __call__(
-        self, input_ids: torch.Tensor, position_ids: torch.Tensor, step: Pages, **_: Any
-    ) -> tuple[torch.Tensor]:
-        """Shapes: input_ids, position_ids [1, T] → ([1, T, H],)."""
-        hidden = self.embed(input_ids)
-        if self.ropes:
-            at = position_ids[0]
-            rope = tuple(table.index_select(1, at) for table in self.ropes)
+    @torch.inference_mode()
+    def _ropes(self, positions: npt.NDArray[np.int64]) -> tuple[Floats, ...]:
+        found = self.rotary(torch.empty(1), position_ids=torch.from_numpy(positions)[None])
+        return tuple(each[0].contiguous().numpy() for each in found)
+
+    def logits(
+        self, tokens: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], step: Step, pool: KvPool
+    ) -> Floats:
+        """Of the tokens `wanted`. Shapes: tokens [T', 6], the step's and perhaps more → [W, V]."""
+        ids, positions = tokens[:, TOKEN_ID], tokens[:, POSITION]
+        if self.embeddings is not None:
+            hidden = self.embeddings.take(ids, 0)
         else:
-            rope = self.rotary(hidden, position_ids=position_ids)
+            hidden = self.embed(torch.from_numpy(ids)[None])[0].numpy()
+        if self.ropes:
+            cosines, sines = (each.take(positions, 0) for each in self.ropes)
+        else:
+            cosines, sines = self._ropes(positions)
         for layer in self.layers:
-            hidden = layer.forward(hidden, rope, step)
-        return (self.norm(hidden),)
+            layer.advance(hidden, (cosines, sines), step, pool)
+        last = hidden.take(wanted, 0)
+        stages.norm_rows(last, *self.norm, last)
+        return self.head.rows(last)
 
 
 def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_rows: int) -> None:

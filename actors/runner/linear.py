@@ -1,29 +1,38 @@
 """Prepacked linears for the CPU, with projections of one input merged into one product.
 
-Never fewer rows than `min_rows` reach oneDNN: with 2 or more its rows do not depend on how many
-travel together (probed at start, outrider.actors.runner.numerics). Nor does every number of rows:
-oneDNN compiles for each, in a millisecond, half a megabyte that it never gives back. Where it
-cannot pack, the model keeps its nn.Linear.
+Float32 on one thread is multiplied by outrider.actors.runner.product, bfloat16 and what several
+threads share by oneDNN. Never fewer rows than `min_rows` reach oneDNN: with 2 or more its rows do
+not depend on how many travel together (probed at start, outrider.actors.runner.numerics). Nor does
+every number of rows: oneDNN compiles for each, in a millisecond, half a megabyte that it never
+gives back. Where nobody can pack, the model keeps its nn.Linear.
 """
 
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from outrider.actors.runner.product import Floats, can_multiply, multiply, panelled
 from outrider.actors.runner.replacement import Replacements
 
 product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default
 
 # Projections of one input, as transformers names them.
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+LEAST_SHARED = 1 << 20  # weights of a product that is worth a second thread
 
 
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether linears of this dtype can be packed on this CPU."""
+    return (dtype == torch.float32 and can_multiply()) or can_pack_onednn(dtype)
+
+
+def can_pack_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN can pack linears of this dtype."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if dtype == torch.bfloat16:
@@ -41,8 +50,31 @@ def padded_rows(rows: int) -> int:
     return -(-rows // step) * step
 
 
+class PanelLinear(nn.Module):
+    """y = x @ weight.T + bias with the weight [N, K] kept in panels, for one thread. Float32."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.panels, self.bias = panelled(weight, bias)
+
+    def rows(self, x: Floats) -> Floats:
+        """Shapes: x [T, K] → [T, N]."""
+        out = np.empty((x.shape[0], self.out_features), np.float32)
+        multiply(x, self.panels, self.bias, out)
+        return out
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shapes: x [..., K] → [..., N]."""
+        rows = x.contiguous().view(x.numel() // self.in_features, self.in_features)
+        return torch.from_numpy(self.rows(rows.numpy())).view(*x.shape[:-1], self.out_features)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.forward(x)  # past nn.Module's look for hooks
+
+
 class PackedLinear(nn.Module):
-    """y = x @ weight.T + bias with the weight [N, K] kept in oneDNN's own layout."""
+    """The same with the weight kept in oneDNN's own layout, for any number of threads."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, min_rows: int) -> None:
         super().__init__()
@@ -50,6 +82,11 @@ class PackedLinear(nn.Module):
         self.min_rows = min_rows
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 8)
         self.bias = None if bias is None else bias.detach()
+
+    def rows(self, x: Floats) -> Floats:
+        """Shapes: x [T, K] → [T, N]. Float32."""
+        out: Floats = self.forward(torch.from_numpy(x)).numpy()
+        return out
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Shapes: x [..., K] → [..., N]."""
@@ -65,16 +102,27 @@ class PackedLinear(nn.Module):
         return self.forward(x)  # past nn.Module's look for hooks: a tenth of the time
 
 
-def merged(parts: list[nn.Linear], min_rows: int) -> PackedLinear:
+def packed(
+    weight: torch.Tensor, bias: torch.Tensor | None, min_rows: int
+) -> PanelLinear | PackedLinear:
+    """The faster of both."""
+    is_shared = torch.get_num_threads() > 1 and weight.numel() >= LEAST_SHARED
+    is_ours = weight.dtype == torch.float32 and can_multiply()
+    if is_ours and not (is_shared and can_pack_onednn(weight.dtype)):
+        return PanelLinear(weight, bias)
+    return PackedLinear(weight, bias, min_rows)
+
+
+def merged(parts: list[nn.Linear], min_rows: int) -> PanelLinear | PackedLinear:
     """Several linears of one input as one."""
     weight = torch.cat([part.weight.detach() for part in parts])
     if all(part.bias is None for part in parts):
-        return PackedLinear(weight, None, min_rows)
+        return packed(weight, None, min_rows)
     filled = [
         weight.new_zeros(part.out_features) if part.bias is None else part.bias.detach()
         for part in parts
     ]
-    return PackedLinear(weight, torch.cat(filled), min_rows)
+    return packed(weight, torch.cat(filled), min_rows)
 
 
 @torch.inference_mode()
@@ -138,8 +186,8 @@ def pack_linears(model: nn.Module, changes: Replacements, *, min_rows: int) -> N
                     changes.swap(parent, name, Part(merged, index))
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                changes.swap(parent, name, PackedLinear(child.weight, child.bias, min_rows))
+                changes.swap(parent, name, packed(child.weight, child.bias, min_rows))
             elif type(child) is Conv1D:
                 weight: torch.Tensor = child.weight  # type: ignore[assignment]
                 bias: torch.Tensor = child.bias  # type: ignore[assignment]
-                changes.swap(parent, name, PackedLinear(weight.t(), bias, min_rows))
+                changes.swap(parent, name, packed(weight.t(), bias, min_rows))

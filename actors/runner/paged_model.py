@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from outrider.actors.runner.attention import Pages
-from outrider.actors.runner.fused import FusedBody, NotRecognised, fuse_blocks, fuse_layers
+from outrider.actors.runner.fused import FusedModel, NotRecognised, fuse_blocks, fuse_layers
 from outrider.actors.runner.kv_pool import KvPool
 from outrider.actors.runner.linear import PackedLinear, can_pack, pack_linears, padded_rows
 from outrider.actors.runner.loader import LoadedModel
@@ -64,12 +64,13 @@ class PagedModel:
                 pack_linears(self.model, self.changes, min_rows=min_rows)
         body = self.model.base_model
         self.body: Callable[..., Any] = body
+        self.head = self.model.get_output_embeddings()
+        self.fused: FusedModel | None = None
         if level == 3:
             try:
-                self.body = FusedBody(body, loaded.context_len)
+                self.fused = FusedModel(body, self.head, loaded.context_len)
             except NotRecognised:
                 self.body = partial(inspect.unwrap(type(body).forward), body)
-        self.head = self.model.get_output_embeddings()
         is_packed = any(isinstance(module, PackedLinear) for module in self.model.modules())
         self.min_rows = min_rows if is_packed else 0  # 0: any number of rows, not padded
 
@@ -85,21 +86,28 @@ class PagedModel:
 
     @torch.inference_mode()
     def run(self, step: Step, pool: KvPool) -> torch.Tensor:
-        table = torch.from_numpy(self._padded(step.tokens)).to(self.device)
-        wanted = torch.from_numpy(self._padded(np.array(step.wanted, np.int64))).to(self.device)
+        logits = self._logits(step, pool)
+        if self.is_direct and self.softcap:
+            logits = torch.tanh(logits / self.softcap) * self.softcap
+        return logits[: len(step.wanted)]
+
+    def _logits(self, step: Step, pool: KvPool) -> torch.Tensor:
+        tokens, places = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
+        if self.fused is not None:
+            return torch.from_numpy(self.fused.logits(tokens, places, step, pool))
+        table, wanted = (torch.from_numpy(rows).to(self.device) for rows in (tokens, places))
         asked = {
             "input_ids": table[None, :, 0],
             "position_ids": table[None, :, 1],
             "use_cache": False,
             "step": Pages(pool, step, is_by_row=self.is_exact),
         }
-        if not self.is_direct:
-            logits: torch.Tensor = self.model(**asked, logits_to_keep=wanted).logits[0].float()
-            return logits[: len(step.wanted)]
-        logits = self.head(self.body(**asked)[0][0].index_select(0, wanted)).float()
-        if self.softcap:
-            logits = torch.tanh(logits / self.softcap) * self.softcap
-        return logits[: len(step.wanted)]
+        if self.is_direct:
+            hidden = self.body(**asked)[0][0].index_select(0, wanted)
+            logits: torch.Tensor = self.head(hidden).float()
+        else:
+            logits = self.model(**asked, logits_to_keep=wanted).logits[0].float()
+        return logits
 
     def _padded(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """As many as packed linears take, so that none of them pads; what is added goes nowhere."""

@@ -131,7 +131,7 @@ def test_fused_blocks(
 ) -> None:
     runner = make_runner(name, numerics=numerics, is_strict=True)
     kinds = {type(module).__name__ for module in runner.loaded.model.modules()}
-    assert {"FusedAttention", "FusedMlp", "RmsNorm", "PackedLinear"} <= kinds
+    assert {"FusedAttention", "FusedMlp", "RmsNorm", "PanelLinear"} <= kinds
     assert ("FusedLayer" in kinds) == (not name.startswith("gemma"))  # those have four norms
     told = Story(runner).tell()
     assert far_from_plain(told, build(name)) < TOLERANCE
@@ -147,7 +147,7 @@ def test_plain_blocks(
     runner = make_runner(name, numerics="exact", is_strict=True)
     kinds = {type(module).__name__ for module in runner.loaded.model.modules()}
     assert "FusedAttention" not in kinds
-    assert "PackedLinear" in kinds
+    assert "PanelLinear" in kinds
     told = Story(runner).tell()
     assert far_from_plain(told, build(name)) < TOLERANCE
     assert rows_not_bitwise(told, runner) == 0
@@ -157,8 +157,10 @@ def tell_with_two_threads() -> None:
     """Run by test_two_threads in a process of its own: oneDNN's linears, and what uses them."""
     from architectures import build as build_model
 
+    from outrider.actors.runner import linear
     from outrider.actors.runner.loader import from_model
 
+    linear.LEAST_SHARED = 0
     torch.set_num_threads(2)
     for name in ("llama", "gemma2", "gpt2"):
         loaded = from_model(build_model(name))

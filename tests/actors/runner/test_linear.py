@@ -5,9 +5,11 @@ import torch
 from torch import nn
 
 from outrider.actors.runner import linear
-from outrider.actors.runner.linear import PackedLinear, can_pack, padded_rows, warm_up
+from outrider.actors.runner.linear import PackedLinear, can_pack_onednn, padded_rows, warm_up
 
-pytestmark = pytest.mark.skipif(not can_pack(torch.float32), reason="oneDNN does not pack here")
+pytestmark = pytest.mark.skipif(
+    not can_pack_onednn(torch.float32), reason="oneDNN does not pack here"
+)
 
 
 def test_few_numbers_of_rows_and_few_rows_too_many() -> None:

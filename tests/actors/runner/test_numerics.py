@@ -3,29 +3,30 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.runner import attention
-from outrider.actors.runner.linear import PackedLinear
+from outrider.actors.runner.linear import PanelLinear
 from outrider.actors.runner.norm import RmsNorm
 from outrider.actors.runner.paged_model import PagedModel
+from outrider.actors.runner.product import Floats
 from outrider.actors.runner.runner import Runner
 
 
-class UnevenLinear(PackedLinear):
+class UnevenLinear(PanelLinear):
     """A product whose rows depend, in the last bits, on how many there are."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = x.numel() // self.in_features
-        return super().forward(x) * (1 + 1e-6 * (rows % 7))
+    def rows(self, x: Floats) -> Floats:
+        return super().rows(x) * np.float32(1 + 1e-6 * (len(x) % 7))
 
 
 @pytest.fixture
 def uneven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outrider.actors.runner.linear.PackedLinear", UnevenLinear)
+    monkeypatch.setattr("outrider.actors.runner.linear.PanelLinear", UnevenLinear)
 
 
 @pytest.mark.usefixtures("uneven")
@@ -77,6 +78,7 @@ def test_bits_of_a_batch_leaking_in_are_caught(
     assert "in a batch" in runner.numerics_reason
 
 
+@pytest.mark.usefixtures("no_fused_blocks")
 def test_a_wrong_replacement_falls_back_to_the_plain_modules(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:

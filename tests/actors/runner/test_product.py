@@ -1,0 +1,117 @@
+"""Compiled products: every number is one chain of fused multiply-adds, whoever computes it."""
+
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from outrider.actors.runner import linear
+from outrider.actors.runner.linear import PackedLinear, PanelLinear, can_pack_onednn, packed
+from outrider.actors.runner.product import PANEL, TILE_ROWS, can_multiply, panelled
+from outrider.kernels.compiled_arithmetic import fma
+
+pytestmark = pytest.mark.skipif(not can_multiply(), reason="this CPU has no fused multiply-add")
+
+SHAPES = [(1, 1), (7, 5), (PANEL, 33), (PANEL + 1, 64), (3 * PANEL - 1, 100)]
+ROWS = range(1, 20)
+
+
+def made(num_outputs: int, depth: int, *, is_narrow: bool) -> tuple[torch.Tensor, ...]:
+    """Weight, bias and rows."""
+    generator = torch.Generator().manual_seed(num_outputs + depth)
+    shapes = (num_outputs, depth), (num_outputs,), (max(ROWS), depth)
+    weight, bias, x = (torch.randn(shape, generator=generator) for shape in shapes)
+    return (weight.bfloat16().float() if is_narrow else weight), bias, x
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def chained(x: Any, weight: Any, bias: Any) -> Any:
+    out = np.empty((x.shape[0], weight.shape[0]), np.float32)
+    for t in range(x.shape[0]):
+        for n in range(weight.shape[0]):
+            total = bias[n]
+            for k in range(x.shape[1]):
+                total = fma(x[t, k], weight[n, k], total)
+            out[t, n] = total
+    return out
+
+
+@pytest.mark.parametrize("is_narrow", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_number_is_one_chain(shape: tuple[int, int], is_narrow: bool) -> None:
+    weight, bias, x = made(*shape, is_narrow=is_narrow)
+    ours = PanelLinear(weight, bias)
+    assert ours.panels.dtype == (np.uint16 if is_narrow else np.float32)
+    wanted = torch.from_numpy(chained(x.numpy(), weight.numpy(), bias.numpy()))
+    for rows in ROWS:
+        assert torch.equal(ours(x[:rows]), wanted[:rows]), rows
+    assert torch.equal(ours(x[None, -2:]), wanted[None, -2:])
+    assert torch.equal(ours(x.t().contiguous().t()), wanted)  # rows that do not lie in one piece
+    assert ours(x[:0]).shape == (0, shape[0])
+    torch.testing.assert_close(wanted, F.linear(x, weight, bias), rtol=1e-4, atol=1e-4)
+
+
+def test_without_a_bias_it_begins_at_nothing() -> None:
+    weight, bias, x = made(PANEL + 3, 20, is_narrow=True)
+    assert torch.equal(PanelLinear(weight, None)(x), PanelLinear(weight, 0 * bias)(x))
+
+
+def test_one_weight_that_is_wider_keeps_all_wide() -> None:
+    weight, _, _ = made(3, 5, is_narrow=True)
+    weight[1, 2] = 1 + 2**-9
+    panels, _ = panelled(weight, None)
+    assert panels.dtype == np.float32
+
+
+def test_what_is_no_number_stays_where_it_is() -> None:
+    weight, bias, x = made(PANEL, 8, is_narrow=True)
+    weight[3, 0], x[1, 1] = float("inf"), float("nan")
+    out = PanelLinear(weight, bias)(x)
+    assert out[1].isnan().all()
+    assert not out[0, 3].isfinite()
+    assert out[0].isfinite().sum() == PANEL - 1
+
+
+def tell_digest() -> None:
+    """Run by test_a_smaller_cpu in a process of its own."""
+    digest = sha256()
+    for shape in ((70, 40), (64, 128)):
+        for is_narrow in (True, False):
+            weight, bias, x = made(*shape, is_narrow=is_narrow)
+            digest.update(PanelLinear(weight, bias)(x).numpy().tobytes())
+    print(TILE_ROWS, PANEL, digest.hexdigest())
+
+
+@pytest.mark.skipif(PANEL != 64, reason="needs a CPU with AVX-512 to have a smaller one")
+def test_a_smaller_cpu_has_the_same_bits() -> None:
+    told = []
+    for features in ({}, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma"}):
+        code = "import test_product; test_product.tell_digest()"
+        here = os.environ | {"PYTHONPATH": os.path.dirname(__file__)} | features
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=here, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout.split())
+    (*wide, digest), (*narrow, other) = told
+    assert (wide, narrow) == (["6", "64"], ["3", "32"])
+    assert digest == other
+
+
+@pytest.mark.skipif(not can_pack_onednn(torch.float32), reason="oneDNN does not pack here")
+def test_who_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = torch.zeros(8, 8), torch.zeros(1024, 1024)
+    assert isinstance(packed(small, None, 2), PanelLinear)
+    assert isinstance(packed(large, None, 2), PanelLinear)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert isinstance(packed(small, None, 2), PanelLinear)
+    assert isinstance(packed(large, None, 2), PackedLinear)  # a second thread helps
+    monkeypatch.setattr(linear, "can_multiply", lambda: False)
+    assert isinstance(packed(small, None, 2), PackedLinear)
