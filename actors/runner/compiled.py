@@ -29,6 +29,7 @@ KERNEL_FILES = (
     "compiled.py",
     "paged_attention.py",
     "product.py",
+    "vectors.py",
     "stages.py",
 )
 

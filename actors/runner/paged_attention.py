@@ -7,13 +7,17 @@ masked tail. What a token gets is a function of its own position and rows only, 
 bits in a batch, in a chunk, behind rejected drafts or in a tree.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba.core import types
+from numba.extending import intrinsic
 
 from outrider.actors.runner.compiled import compiled, exp32, inlined, tanh32
 from outrider.actors.runner.stages import place_heads
+from outrider.actors.runner.vectors import LANES, Emitter
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -42,10 +46,14 @@ def visible_rows(
     """
     position, slot, chain_end = token[POSITION], token[SLOT], token[CHAIN_END]
     first = max(0, position - window + 1) if window > 0 else 0
-    count = 0
-    for at in range(first, min(chain_end, position + 1)):
-        rows[count] = np.int64(table[slot, at // page]) * page + at % page
-        count += 1
+    count, at, end = 0, first, min(chain_end, position + 1)
+    while at < end:
+        row = np.int64(table[slot, at // page]) * page + at % page
+        num = min(page - at % page, end - at)  # of this page
+        for i in range(num):
+            rows[count + i] = row + i
+        count += num
+        at += num
     for at in range(max(first, chain_end), position + 1):
         rows[count] = paths[token[PATH] + at - chain_end]
         count += 1
@@ -73,6 +81,112 @@ def softmax_row(scores: Floats, count: int, scale: Any, softcap: Any, sink: Any)
     return np.float32(1.0) / total
 
 
+def _scores(num: int) -> Callable[..., None]:
+    """scores[j] += query[head] @ keys[rows[j], kv_head], from entry `at` on, of `num` vectors."""
+
+    def scores(
+        typing: Any, query: Any, head: Any, keys: Any, kv_head: Any, rows: Any, count: Any,
+        at: Any, scores: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            emit = Emitter(context, builder)
+            query, keys, rows, scores = emit.arrays(signature, arguments)
+            _, head, _, kv_head, _, count, at, _ = arguments
+            asked = emit.load(query.at(head, at), num)
+
+            def one(j: Any, _: list[Any]) -> list[Any]:
+                key = emit.load(keys.at(builder.load(rows.at(j)), kv_head, at), num)
+                product = emit.zero()
+                for a, b in zip(asked, key, strict=True):
+                    product = emit.multiply_add(a, b, product)
+                score = scores.at(j)
+                builder.store(emit.total(builder.load(score), product), score)
+                return []
+
+            emit.loop(count, [], one)
+            return context.get_dummy_value()
+
+        return types.void(query, head, keys, kv_head, rows, count, at, scores), generate
+
+    return intrinsic(scores)  # type: ignore[no-any-return]
+
+
+def _mix(num: int) -> Callable[..., None]:
+    """out[head] = sum_j shares[j] * values[rows[j], kv_head], from `at` on, of `num` vectors."""
+
+    def mix(
+        typing: Any, shares: Any, values: Any, kv_head: Any, rows: Any, count: Any,
+        at: Any, out: Any, head: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            emit = Emitter(context, builder)
+            shares, values, rows, out = emit.arrays(signature, arguments)
+            _, _, kv_head, _, count, at, _, head = arguments
+
+            def one(j: Any, mixed: list[Any]) -> list[Any]:
+                share = emit.repeated(builder.load(shares.at(j)))
+                value = emit.load(values.at(builder.load(rows.at(j)), kv_head, at), num)
+                pairs = zip(value, mixed, strict=True)
+                return [emit.multiply_add(share, part, total) for part, total in pairs]
+
+            emit.store(emit.loop(count, [emit.zero()] * num, one), out.at(head, at))
+            return context.get_dummy_value()
+
+        return types.void(shares, values, kv_head, rows, count, at, out, head), generate
+
+    return intrinsic(mix)  # type: ignore[no-any-return]
+
+
+_scores_of_4, _scores_of_2, _scores_of_1 = _scores(4), _scores(2), _scores(1)
+_mix_of_4, _mix_of_2, _mix_of_1 = _mix(4), _mix(2), _mix(1)
+
+
+@inlined
+def score_head(
+    query: Floats, head: int, keys: Floats, kv_head: int, rows: Ints, count: int, scores: Floats
+) -> None:
+    """scores[j] = query[head] . keys[rows[j], kv_head]."""
+    width = query.shape[1]
+    whole = width - width % LANES
+    for j in range(count):
+        total = np.float32(0.0)
+        for d in range(whole, width):
+            total += query[head, d] * keys[rows[j], kv_head, d]
+        scores[j] = total
+    at = 0
+    while whole - at >= 4 * LANES:
+        _scores_of_4(query, head, keys, kv_head, rows, count, at, scores)
+        at += 4 * LANES
+    if whole - at >= 2 * LANES:
+        _scores_of_2(query, head, keys, kv_head, rows, count, at, scores)
+        at += 2 * LANES
+    if whole - at >= LANES:
+        _scores_of_1(query, head, keys, kv_head, rows, count, at, scores)
+
+
+@inlined
+def mix_head(
+    shares: Floats, values: Floats, kv_head: int, rows: Ints, count: int, out: Floats, head: int
+) -> None:
+    """out[head] = sum_j shares[j] * values[rows[j], kv_head]."""
+    width = out.shape[1]
+    whole = width - width % LANES
+    for d in range(whole, width):
+        total = np.float32(0.0)
+        for j in range(count):
+            total += shares[j] * values[rows[j], kv_head, d]
+        out[head, d] = total
+    at = 0
+    while whole - at >= 4 * LANES:
+        _mix_of_4(shares, values, kv_head, rows, count, at, out, head)
+        at += 4 * LANES
+    if whole - at >= 2 * LANES:
+        _mix_of_2(shares, values, kv_head, rows, count, at, out, head)
+        at += 2 * LANES
+    if whole - at >= LANES:
+        _mix_of_1(shares, values, kv_head, rows, count, at, out, head)
+
+
 @inlined
 def attend(
     query: Floats,
@@ -93,20 +207,13 @@ def attend(
     """
     group = query.shape[0] // keys.shape[1]
     for head in range(query.shape[0]):
-        one, kv_head = query[head], head // group
-        for j in range(count):
-            key, total = keys[rows[j], kv_head], np.float32(0.0)
-            for d in range(one.size):
-                total += one[d] * key[d]
-            scores[j] = total
+        kv_head = head // group
+        score_head(query, head, keys, kv_head, rows, count, scores)
         sink = sinks[head] if sinks.size > 0 else np.float32(-np.inf)
-        norm, mixed = softmax_row(scores, count, scale, softcap, sink), out[head]
-        for d in range(mixed.size):
-            mixed[d] = np.float32(0.0)
+        norm = softmax_row(scores, count, scale, softcap, sink)
         for j in range(count):
-            share, value = scores[j] * norm, values[rows[j], kv_head]
-            for d in range(mixed.size):
-                mixed[d] += share * value[d]
+            scores[j] *= norm
+        mix_head(scores, values, kv_head, rows, count, out, head)
 
 
 @compiled

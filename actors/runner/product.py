@@ -8,42 +8,28 @@ A panel is the weights of PANEL outputs, k by k; a tile is a few rows of x times
 whose sums stay in registers.
 """
 
-import platform
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.core.codegen import get_host_cpu_features
+from numba.core import types
 from numba.extending import intrinsic
 
 from outrider.actors.runner.compiled import compiled, inlined
+from outrider.actors.runner.vectors import HAS_FMA, LANES, REGISTERS, Emitter
 
 Floats = npt.NDArray[np.float32]
 
-
-def _vectors() -> tuple[int, int]:
-    """Lanes of the widest vector here and rows that a tile has registers for; (0, 0): no such."""
-    features = (numba.config.CPU_FEATURES or get_host_cpu_features()).split(",")
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        return 4, 6
-    if "+avx512f" in features:
-        return 16, 6
-    return (8, 3) if {"+avx2", "+fma"} <= set(features) else (0, 0)
-
-
-LANES, TILE_ROWS = _vectors()
 VECTORS = 4  # of a panel
 PANEL = LANES * VECTORS
+TILE_ROWS = 6 if REGISTERS == 32 else 3  # with a panel's row and a factor they fill the registers
 
 
 def can_multiply() -> bool:
     """Whether this CPU multiplies and adds vectors at once."""
-    return LANES > 0
+    return HAS_FMA
 
 
 def _tile(num_rows: int) -> Callable[..., None]:
@@ -53,93 +39,36 @@ def _tile(num_rows: int) -> Callable[..., None]:
         typing: Any, x: Any, panels: Any, bias: Any, panel: Any, row: Any, out: Any, column: Any
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            arrays = [
-                context.make_array(kind)(context, builder, value)
-                for kind, value in zip(signature.args, arguments, strict=True)
-                if isinstance(kind, types.Array)
-            ]
-            x, panels, bias, out = arrays
-            depth, width = (cgutils.unpack_tuple(builder, a.shape)[1] for a in (x, out))
+            emit = Emitter(context, builder)
+            x, panels, bias, out = emit.arrays(signature, arguments)
             _, _, _, panel, row, _, column = arguments
-            rows = [builder.add(row, number(i)) for i in range(num_rows)]
-            sources = [builder.gep(x.data, [builder.mul(each, depth)]) for each in rows]
-            targets = [
-                builder.gep(out.data, [builder.add(builder.mul(each, width), column)])
-                for each in rows
-            ]
-            columns = builder.mul(panel, number(PANEL))
-            weights = builder.gep(panels.data, [builder.mul(columns, depth)])
-            starts = _load(builder, builder.gep(bias.data, [columns]))
-            sums = _chains(builder, depth, sources, weights, starts)
-            for target, of_row in zip(targets, sums, strict=True):
-                for i, value in enumerate(of_row):
-                    at = builder.gep(target, [number(i * LANES)])
-                    builder.store(value, builder.bitcast(at, vector.as_pointer()), align=4)
+            depth = x.shape[1]
+            rows = [builder.add(row, emit.number(i)) for i in range(num_rows)]
+            sources = [x.at(each, emit.number(0)) for each in rows]
+            targets = [out.at(each, column) for each in rows]
+            weights = panels.at(panel, emit.number(0), emit.number(0))
+            starts = emit.load(bias.at(builder.mul(panel, emit.number(PANEL))), VECTORS)
+
+            def one(k: Any, sums: list[Any]) -> list[Any]:
+                at = builder.gep(weights, [builder.mul(k, emit.number(PANEL))])
+                columns, added = emit.load(at, VECTORS), []
+                for i, source in enumerate(sources):
+                    factor = emit.repeated(builder.load(builder.gep(source, [k])))
+                    of_row = sums[i * VECTORS : (i + 1) * VECTORS]
+                    added += [
+                        emit.fma(factor, column, total)
+                        for column, total in zip(columns, of_row, strict=True)
+                    ]
+                return added
+
+            sums = emit.loop(depth, starts * num_rows, one)
+            for i, target in enumerate(targets):
+                emit.store(sums[i * VECTORS : (i + 1) * VECTORS], target)
             return context.get_dummy_value()
 
         return types.void(x, panels, bias, panel, row, out, column), generate
 
-    number = ir.IntType(64)
-    vector = ir.VectorType(ir.FloatType(), LANES)
     return intrinsic(tile)  # type: ignore[no-any-return]
-
-
-def _chains(
-    builder: Any, depth: Any, sources: list[Any], weights: Any, starts: list[Any]
-) -> list[list[Any]]:
-    """The sums of a tile, a list of vectors for each row: a loop over k."""
-    number, vector = ir.IntType(64), starts[0].type
-    name = f"llvm.fma.v{LANES}f32"
-    kind = ir.FunctionType(vector, [vector] * 3)
-    fma = cgutils.get_or_insert_function(builder.module, kind, name)
-    before = builder.block
-    loop = builder.append_basic_block("product")
-    after = builder.append_basic_block("product.done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    k = builder.phi(number)
-    sums = [[builder.phi(vector) for _ in starts] for _ in sources]
-    columns = _load(builder, builder.gep(weights, [builder.mul(k, number(PANEL))]))
-    added = []
-    for source, of_row in zip(sources, sums, strict=True):
-        factor = _repeated(builder, builder.load(builder.gep(source, [k])), vector)
-        pairs = zip(columns, of_row, strict=True)
-        added.append([builder.call(fma, [factor, column, total]) for column, total in pairs])
-    following = builder.add(k, number(1))
-    k.add_incoming(number(0), before)
-    k.add_incoming(following, loop)
-    for of_row, new in zip(sums, added, strict=True):
-        for total, start, value in zip(of_row, starts, new, strict=True):
-            total.add_incoming(start, before)
-            total.add_incoming(value, loop)
-    builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
-    builder.position_at_end(after)
-    return added
-
-
-def _load(builder: Any, pointer: Any) -> list[Any]:
-    """A panel's row as vectors of float32, widened from the upper halves where it is such."""
-    kind, found = pointer.type.pointee, []
-    for i in range(VECTORS):
-        at = builder.gep(pointer, [ir.IntType(64)(i * LANES)])
-        bits = builder.load(
-            builder.bitcast(at, ir.VectorType(kind, LANES).as_pointer()),
-            align=2 if kind == ir.IntType(16) else 4,
-        )
-        if kind == ir.IntType(16):
-            words = ir.VectorType(ir.IntType(32), LANES)
-            shift = ir.Constant(words, [16] * LANES)
-            floats = ir.VectorType(ir.FloatType(), LANES)
-            bits = builder.bitcast(builder.shl(builder.zext(bits, words), shift), floats)
-        found.append(bits)
-    return found
-
-
-def _repeated(builder: Any, value: Any, vector: Any) -> Any:
-    nothing = ir.Constant(vector, ir.Undefined)
-    first = builder.insert_element(nothing, value, ir.IntType(32)(0))
-    places = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-    return builder.shuffle_vector(first, nothing, places)
 
 
 _tile_of_1, _tile_of_2, _tile_of_3 = _tile(1), _tile(2), _tile(3)
