@@ -100,6 +100,8 @@ class FusedAttention(nn.Module):
         self.facts = facts
         self.scale, self.softcap = np.float32(facts.scale), np.float32(facts.softcap)
         self.qkv, self.out = merged(parts, min_rows), merged([out], min_rows)
+        # Methods are found at once; a module looks for the modules in it at length.
+        self.rows_in, self.rows_out = self.qkv.rows, self.out.rows
 
     def forward(
         self,
@@ -115,14 +117,14 @@ class FusedAttention(nn.Module):
 
     def rows(self, hidden: Floats, rope: tuple[Floats, Floats], step: Step, pool: KvPool) -> Floats:
         """Shapes: hidden [T, H], rope's [T, rotary width] → [T, H]."""
-        qkv = self.qkv.rows(hidden)
+        qkv = self.rows_in(hidden)
         mixed = np.empty((len(qkv), self.mixed_width), np.float32)
         attend_projected(
             qkv, *rope, self.q_norm, self.k_norm, self.eps, *pool.layer(self.layer),
             step.tokens, step.paths, pool.table, pool.page_size,
             self.facts.window, self.scale, self.softcap, mixed,
         )  # fmt: skip
-        return self.out.rows(mixed)
+        return self.rows_out(mixed)
 
 
 class FusedMlp(nn.Module):
@@ -134,6 +136,7 @@ class FusedMlp(nn.Module):
         account(mlp, [*parts, mlp.down_proj])
         self.activation = activation(mlp)
         self.gate_up, self.down = merged(parts, min_rows), merged([mlp.down_proj], min_rows)
+        self.rows_in, self.rows_out = self.gate_up.rows, self.down.rows
         self.inner = mlp.down_proj.in_features
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -142,10 +145,10 @@ class FusedMlp(nn.Module):
 
     def rows(self, hidden: Floats) -> Floats:
         """Shapes: hidden [T, H] → [T, H]."""
-        both = self.gate_up.rows(hidden)
+        both = self.rows_in(hidden)
         gated = np.empty((len(both), self.inner), np.float32)
         stages.gate_rows(both, self.activation, gated)
-        return self.down.rows(gated)
+        return self.rows_out(gated)
 
 
 def norm_of(module: nn.Module) -> tuple[Floats, np.float32]:
@@ -174,6 +177,7 @@ class FusedLayer(nn.Module):
             raise NotRecognised("a layer whose attention or MLP is not fused")
         self.before, self.between = norm_of(before), norm_of(between)
         self.attention, self.mlp = attention, mlp
+        self.rows_mixed, self.rows_gated = attention.rows, mlp.rows
 
     def forward(
         self,
@@ -193,9 +197,9 @@ class FusedLayer(nn.Module):
         """Shapes: hidden [T, H], changed in place, rope's [T, rotary width]."""
         normed = np.empty_like(hidden)
         stages.norm_rows(hidden, *self.before, normed)
-        delta = self.attention.rows(normed, rope, step, pool)
+        delta = self.rows_mixed(normed, rope, step, pool)
         stages.add_norm_rows(hidden, delta, *self.between, normed)
-        hidden += self.mlp.rows(normed)
+        hidden += self.rows_gated(normed)
 
 
 class FusedModel:
