@@ -240,7 +240,8 @@ class FusedModel:
         if self.embeddings is not None:
             hidden = self.embeddings.take(ids, 0)
         else:
-            hidden = self.embed(torch.from_numpy(ids)[None])[0].numpy()
+            with torch.inference_mode():
+                hidden = self.embed(torch.from_numpy(ids)[None])[0].numpy()
         if self.ropes:
             cosines, sines = (each.take(positions, 0) for each in self.ropes)
         else:

@@ -84,17 +84,22 @@ class PagedModel:
                     found = True
         return found
 
-    @torch.inference_mode()
     def run(self, step: Step, pool: KvPool) -> torch.Tensor:
-        logits = self._logits(step, pool)
+        """Float32 logits [W, V] of the step's wanted tokens."""
+        tokens, wanted = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
+        if self.fused is not None:
+            logits = torch.from_numpy(self.fused.logits(tokens, wanted, step, pool))
+        else:
+            logits = self._logits(tokens, wanted, step, pool)
         if self.is_direct and self.softcap:
             logits = torch.tanh(logits / self.softcap) * self.softcap
-        return logits[: len(step.wanted)]
+        return logits if len(logits) == len(step.wanted) else logits[: len(step.wanted)]
 
-    def _logits(self, step: Step, pool: KvPool) -> torch.Tensor:
-        tokens, places = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
-        if self.fused is not None:
-            return torch.from_numpy(self.fused.logits(tokens, places, step, pool))
+    @torch.inference_mode()
+    def _logits(
+        self, tokens: npt.NDArray[np.int64], places: npt.NDArray[np.int64], step: Step, pool: KvPool
+    ) -> torch.Tensor:
+        """The same through the modules, for the rows of a padded table."""
         table, wanted = (torch.from_numpy(rows).to(self.device) for rows in (tokens, places))
         asked = {
             "input_ids": table[None, :, 0],
