@@ -14,6 +14,8 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba.core import types
+from numba.core.caching import IndexDataCacheFile
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,15 +38,23 @@ KERNEL_FILES = (
 
 @cache
 def kernel_stamp() -> str:
-    """Changes with the text of any kernel file."""
+    """Changes with the text of any kernel file, and with the CPU."""
     folder = Path(__file__).parent
-    return sha256(b"".join((folder / name).read_bytes() for name in KERNEL_FILES)).hexdigest()
+    texts = [(folder / name).read_bytes() for name in KERNEL_FILES]
+    cpu = numba.config.CPU_NAME, numba.config.CPU_FEATURES or get_host_cpu_features()
+    return sha256(b"".join([*texts, repr(cpu).encode()])).hexdigest()
 
 
 def compiled(function: F) -> F:
-    """An entry point: compiled on first use, kept on disk, running without the GIL."""
+    """An entry point: compiled on first use, kept on disk, running without the GIL.
+
+    To be called with arguments of one set of types only. Numba numbers what it keeps, so processes
+    that compile two things under one name at once can take one for the other.
+    """
     dispatcher = numba.njit(cache=True, nogil=True, **OPTIONS)(function)
-    dispatcher._cache._cache_file._source_stamp = kernel_stamp()
+    kept, stamp = dispatcher._cache, kernel_stamp()
+    name = f"{kept._impl.filename_base}.{stamp[:16]}"
+    kept._cache_file = IndexDataCacheFile(kept.cache_path, name, stamp)
     return cast(F, dispatcher)
 
 

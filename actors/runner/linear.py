@@ -16,7 +16,13 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from outrider.actors.runner.product import Floats, can_multiply, multiply, panelled
+from outrider.actors.runner.product import (
+    Floats,
+    can_multiply,
+    multiply_narrow,
+    multiply_wide,
+    panelled,
+)
 from outrider.actors.runner.replacement import Replacements
 
 product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default
@@ -57,11 +63,14 @@ class PanelLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.panels, self.bias = panelled(weight, bias)
+        self.multiply: Callable[..., None] = (
+            multiply_narrow if self.panels.dtype == np.uint16 else multiply_wide
+        )
 
     def rows(self, x: Floats) -> Floats:
         """Shapes: x [T, K] → [T, N]."""
         out = np.empty((x.shape[0], self.out_features), np.float32)
-        multiply(x, self.panels, self.bias, out)
+        self.multiply(x, self.panels, self.bias, out)
         return out
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ from outrider.actors.runner.compiled import compiled, inlined
 from outrider.actors.runner.vectors import HAS_FMA, LANES, REGISTERS, Emitter
 
 Floats = npt.NDArray[np.float32]
+Halves = npt.NDArray[np.uint16]  # the upper halves of float32: bfloat16
 
 VECTORS = 4  # of a panel
 PANEL = LANES * VECTORS
@@ -98,9 +99,8 @@ def _one_panel(x: Floats, panels: Any, bias: Floats, panel: int, out: Floats, co
         num_tiles -= 1
 
 
-@compiled
-def multiply(x: Floats, panels: Any, bias: Floats, out: Floats) -> None:
-    """Shapes: x [T, K], panels and bias of `panelled`, out [T, N]."""
+@inlined
+def _multiply(x: Floats, panels: Any, bias: Floats, out: Floats) -> None:
     num_rows, width = out.shape
     num_whole = width // PANEL
     for panel in range(num_whole):
@@ -114,9 +114,19 @@ def multiply(x: Floats, panels: Any, bias: Floats, out: Floats) -> None:
                 out[t, num_whole * PANEL + i] = padded[t, i]
 
 
-def panelled(
-    weight: torch.Tensor, bias: torch.Tensor | None
-) -> tuple[npt.NDArray[np.uint16] | Floats, Floats]:
+@compiled
+def multiply_narrow(x: Floats, panels: Halves, bias: Floats, out: Floats) -> None:
+    """Shapes: x [T, K], panels and bias of `panelled`, out [T, N]."""
+    _multiply(x, panels, bias, out)
+
+
+@compiled
+def multiply_wide(x: Floats, panels: Floats, bias: Floats, out: Floats) -> None:
+    """The same with panels of float32."""
+    _multiply(x, panels, bias, out)
+
+
+def panelled(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[Halves | Floats, Floats]:
     """A float32 weight [N, K] as panels [P, K, PANEL], and its bias [P * PANEL]: filled up by 0."""
     num_outputs, depth = weight.shape
     num_panels = -(-num_outputs // PANEL)
