@@ -26,6 +26,7 @@ Halves = npt.NDArray[np.uint16]  # the upper halves of float32: bfloat16
 VECTORS = 4  # of a panel
 PANEL = LANES * VECTORS
 TILE_ROWS = 6 if REGISTERS == 32 else 3  # with a panel's row and a factor they fill the registers
+MANY_ROWS = 4 * TILE_ROWS  # from here on a panel is widened before it is used
 
 
 def can_multiply() -> bool:
@@ -52,14 +53,13 @@ def _tile(num_rows: int) -> Callable[..., None]:
 
             def one(k: Any, sums: list[Any]) -> list[Any]:
                 at = builder.gep(weights, [builder.mul(k, emit.number(PANEL))])
-                columns, added = emit.load(at, VECTORS), []
-                for i, source in enumerate(sources):
-                    factor = emit.repeated(builder.load(builder.gep(source, [k])))
-                    of_row = sums[i * VECTORS : (i + 1) * VECTORS]
-                    added += [
-                        emit.fma(factor, column, total)
-                        for column, total in zip(columns, of_row, strict=True)
-                    ]
+                factors = [emit.repeated(builder.load(builder.gep(each, [k]))) for each in sources]
+                added = list(sums)
+                for j in range(VECTORS):  # one at a time: the registers hold no more
+                    (column,) = emit.load(builder.gep(at, [emit.number(j * LANES)]), 1)
+                    for i, factor in enumerate(factors):
+                        place = i * VECTORS + j
+                        added[place] = emit.fma(factor, column, sums[place])
                 return added
 
             sums = emit.loop(depth, starts * num_rows, one)
@@ -70,6 +70,26 @@ def _tile(num_rows: int) -> Callable[..., None]:
         return types.void(x, panels, bias, panel, row, out, column), generate
 
     return intrinsic(tile)  # type: ignore[no-any-return]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _widen(typing: Any, panels: Any, panel: Any, out: Any) -> Any:
+    """out[0] = panels[panel] in float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit = Emitter(context, builder)
+        panels, out = emit.arrays(signature, arguments)
+        zero = emit.number(0)
+
+        def one(k: Any, _: list[Any]) -> list[Any]:
+            row = emit.load(panels.at(arguments[1], k, zero), VECTORS)
+            emit.store(row, out.at(zero, k, zero))
+            return []
+
+        emit.loop(panels.shape[1], [], one)
+        return context.get_dummy_value()
+
+    return types.void(panels, panel, out), generate
 
 
 _tile_of_1, _tile_of_2, _tile_of_3 = _tile(1), _tile(2), _tile(3)
@@ -100,30 +120,44 @@ def _one_panel(x: Floats, panels: Any, bias: Floats, panel: int, out: Floats, co
 
 
 @inlined
+def _fill(x: Floats, panels: Any, bias: Floats, panel: int, out: Floats, column: int) -> None:
+    """A panel's columns of out, as many as there are."""
+    num = min(PANEL, out.shape[1] - column)
+    if num == PANEL:
+        _one_panel(x, panels, bias, panel, out, column)
+        return
+    padded = np.empty((x.shape[0], PANEL), np.float32)
+    _one_panel(x, panels, bias, panel, padded, 0)
+    for t in range(x.shape[0]):
+        for i in range(num):
+            out[t, column + i] = padded[t, i]
+
+
+@inlined
 def _multiply(x: Floats, panels: Any, bias: Floats, out: Floats) -> None:
-    num_rows, width = out.shape
-    num_whole = width // PANEL
-    for panel in range(num_whole):
-        _one_panel(x, panels, bias, panel, out, panel * PANEL)
-    rest = width - num_whole * PANEL
-    if rest > 0:
-        padded = np.empty((num_rows, PANEL), np.float32)
-        _one_panel(x, panels, bias, num_whole, padded, 0)
-        for t in range(num_rows):
-            for i in range(rest):
-                out[t, num_whole * PANEL + i] = padded[t, i]
+    """One panel after another."""
+    for panel in range(panels.shape[0]):
+        _fill(x, panels, bias, panel, out, panel * PANEL)
 
 
 @compiled
-def multiply_narrow(x: Floats, panels: Halves, bias: Floats, out: Floats) -> None:
+def multiply_wide(x: Floats, panels: Floats, bias: Floats, out: Floats) -> None:
     """Shapes: x [T, K], panels and bias of `panelled`, out [T, N]."""
     _multiply(x, panels, bias, out)
 
 
 @compiled
-def multiply_wide(x: Floats, panels: Floats, bias: Floats, out: Floats) -> None:
-    """The same with panels of float32."""
-    _multiply(x, panels, bias, out)
+def multiply_narrow(x: Floats, panels: Halves, bias: Floats, out: Floats) -> None:
+    """The same with panels of bfloat16; for many rows each is widened once."""
+    num_panels, depth, _ = panels.shape
+    if x.shape[0] < MANY_ROWS:
+        _multiply(x, panels, bias, out)
+        return
+    wide = np.empty((1, depth, PANEL), np.float32)
+    for panel in range(num_panels):
+        _widen(panels, panel, wide)
+        column = panel * PANEL
+        _fill(x, wide, bias[column : column + PANEL], 0, out, column)
 
 
 def panelled(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[Halves | Floats, Floats]:

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 
 from outrider.actors.runner import linear
 from outrider.actors.runner.linear import PackedLinear, PanelLinear, can_pack_onednn, packed
-from outrider.actors.runner.product import PANEL, TILE_ROWS, can_multiply, panelled
+from outrider.actors.runner.product import MANY_ROWS, PANEL, TILE_ROWS, can_multiply, panelled
 from outrider.kernels.compiled_arithmetic import fma
 
 pytestmark = pytest.mark.skipif(not can_multiply(), reason="this CPU has no fused multiply-add")
 
 SHAPES = [(1, 1), (7, 5), (PANEL, 33), (PANEL + 1, 64), (3 * PANEL - 1, 100)]
-ROWS = range(1, 20)
+ROWS = (*range(1, 20), MANY_ROWS - 1, MANY_ROWS, MANY_ROWS + 7)
 
 
 def made(num_outputs: int, depth: int, *, is_narrow: bool) -> tuple[torch.Tensor, ...]:
