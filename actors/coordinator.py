@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from outrider.actors.control.report import Lookup, RowReport
 from outrider.actors.drafting import Drafting
@@ -176,7 +177,9 @@ class Coordinator:
             commit_s=committed - verified,
         )
         verify_s = verdicts.forward_s + verdicts.verdict_s
-        self._proposing.observe(rows, num_prompt_tokens, verify_s, committed - started)
+        learn = partial(self._proposing.observe, rows, num_prompt_tokens, verify_s)
+        # While the target is at the next round: the choice for that one is as good without.
+        asyncio.get_running_loop().call_soon(learn, committed - started)
         if self._trace.is_on:
             times = (started, scheduled, proposed, verified, committed)
             record_round(self._trace, plan, verdicts, times)
