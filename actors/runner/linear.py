@@ -1,14 +1,17 @@
 """Prepacked linears for the CPU, with projections of one input merged into one product.
 
-Float32 on one thread is multiplied by outrider.actors.runner.product, bfloat16 and what several
-threads share by oneDNN. Never fewer rows than `min_rows` reach oneDNN: with 2 or more its rows do
-not depend on how many travel together (probed at start, outrider.actors.runner.numerics). Nor does
-every number of rows: oneDNN compiles for each, in a millisecond, half a megabyte that it never
-gives back. Where nobody can pack, the model keeps its nn.Linear.
+Float32 is multiplied by outrider.actors.runner.product, bfloat16 by oneDNN. Never fewer rows than
+`min_rows` reach oneDNN: with 2 or more its rows do not depend on how many travel together (probed
+at start, outrider.actors.runner.numerics). Nor does every number of rows: oneDNN compiles for each,
+in a millisecond, half a megabyte that it never gives back. Where nobody can pack, the model keeps
+its nn.Linear.
 """
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -29,7 +32,7 @@ product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.defaul
 
 # Projections of one input, as transformers names them.
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-LEAST_SHARED = 1 << 20  # weights of a product that is worth a second thread
+LEAST_SHARED = 1 << 20  # weights: below, a second thread comes too late
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -56,21 +59,39 @@ def padded_rows(rows: int) -> int:
     return -(-rows // step) * step
 
 
+@cache
+def helpers(num: int) -> ThreadPoolExecutor:
+    """So many threads of this process that take a share of large products."""
+    return ThreadPoolExecutor(num, thread_name_prefix="product")
+
+
 class PanelLinear(nn.Module):
-    """y = x @ weight.T + bias with the weight [N, K] kept in panels, for one thread. Float32."""
+    """y = x @ weight.T + bias with the weight [N, K] kept in panels. Float32.
+
+    A product of at least LEAST_SHARED weights is shared by as many threads as torch has now.
+    """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.panels, self.bias = panelled(weight, bias)
-        self.multiply: Callable[..., None] = (
-            multiply_narrow if self.panels.dtype == np.uint16 else multiply_wide
-        )
+        is_narrow = self.panels.dtype == np.uint16
+        self.multiply: Callable[..., None] = multiply_narrow if is_narrow else multiply_wide
+        num = torch.get_num_threads() if weight.numel() >= LEAST_SHARED else 1
+        ends = [len(self.panels) * i // num for i in range(num + 1)]
+        self.shares = list(pairwise(ends))
 
     def rows(self, x: Floats) -> Floats:
         """Shapes: x [T, K] → [T, N]."""
         out = np.empty((x.shape[0], self.out_features), np.float32)
-        self.multiply(x, self.panels, self.bias, out)
+        own, *others = self.shares
+        given = [
+            helpers(len(others)).submit(self.multiply, x, self.panels, self.bias, *share, out)
+            for share in others
+        ]
+        self.multiply(x, self.panels, self.bias, *own, out)
+        for one in given:
+            one.result()
         return out
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -114,10 +135,8 @@ class PackedLinear(nn.Module):
 def packed(
     weight: torch.Tensor, bias: torch.Tensor | None, min_rows: int
 ) -> PanelLinear | PackedLinear:
-    """The faster of both."""
-    is_shared = torch.get_num_threads() > 1 and weight.numel() >= LEAST_SHARED
-    is_ours = weight.dtype == torch.float32 and can_multiply()
-    if is_ours and not (is_shared and can_pack_onednn(weight.dtype)):
+    """The faster of both, where there are both."""
+    if weight.dtype == torch.float32 and can_multiply():
         return PanelLinear(weight, bias)
     return PackedLinear(weight, bias, min_rows)
 

@@ -133,28 +133,29 @@ def _fill(x: Floats, panels: Any, bias: Floats, panel: int, out: Floats, column:
             out[t, column + i] = padded[t, i]
 
 
-@inlined
-def _multiply(x: Floats, panels: Any, bias: Floats, out: Floats) -> None:
-    """One panel after another."""
-    for panel in range(panels.shape[0]):
+@compiled
+def multiply_wide(
+    x: Floats, panels: Floats, bias: Floats, first: int, last: int, out: Floats
+) -> None:
+    """The columns of panels first..last - 1.
+
+    Shapes: x [T, K], panels and bias of `panelled`, out [T, N].
+    """
+    for panel in range(first, last):
         _fill(x, panels, bias, panel, out, panel * PANEL)
 
 
 @compiled
-def multiply_wide(x: Floats, panels: Floats, bias: Floats, out: Floats) -> None:
-    """Shapes: x [T, K], panels and bias of `panelled`, out [T, N]."""
-    _multiply(x, panels, bias, out)
-
-
-@compiled
-def multiply_narrow(x: Floats, panels: Halves, bias: Floats, out: Floats) -> None:
+def multiply_narrow(
+    x: Floats, panels: Halves, bias: Floats, first: int, last: int, out: Floats
+) -> None:
     """The same with panels of bfloat16; for many rows each is widened once."""
-    num_panels, depth, _ = panels.shape
     if x.shape[0] < MANY_ROWS:
-        _multiply(x, panels, bias, out)
+        for panel in range(first, last):
+            _fill(x, panels, bias, panel, out, panel * PANEL)
         return
-    wide = np.empty((1, depth, PANEL), np.float32)
-    for panel in range(num_panels):
+    wide = np.empty((1, x.shape[1], PANEL), np.float32)
+    for panel in range(first, last):
         _widen(panels, panel, wide)
         column = panel * PANEL
         _fill(x, wide, bias[column : column + PANEL], 0, out, column)

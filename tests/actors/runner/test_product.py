@@ -84,7 +84,8 @@ def tell_digest() -> None:
     digest = sha256()
     for shape in ((70, 40), (64, 128)):
         for is_narrow in (True, False):
-            weight, bias, x = made(*shape, is_narrow=is_narrow)
+            weight, bias, _ = made(*shape, is_narrow=is_narrow)
+            x = torch.linspace(-1, 1, 50 * shape[1]).view(50, -1)
             digest.update(PanelLinear(weight, bias)(x).numpy().tobytes())
     print(TILE_ROWS, PANEL, digest.hexdigest())
 
@@ -105,13 +106,23 @@ def test_a_smaller_cpu_has_the_same_bits() -> None:
     assert digest == other
 
 
+@pytest.mark.parametrize("num_threads", [2, 3, 7])
+def test_threads_share_what_is_large(num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, bias, x = made(5 * PANEL + 1, 40, is_narrow=True)
+    alone = PanelLinear(weight, bias)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    assert PanelLinear(weight, bias).shares == alone.shares == [(0, 6)]
+    monkeypatch.setattr(linear, "LEAST_SHARED", weight.numel())
+    shared = PanelLinear(weight, bias)
+    assert len(shared.shares) == num_threads
+    for rows in ROWS:
+        assert torch.equal(shared(x[:rows]), alone(x[:rows]))
+
+
 @pytest.mark.skipif(not can_pack_onednn(torch.float32), reason="oneDNN does not pack here")
 def test_who_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = torch.zeros(8, 8), torch.zeros(1024, 1024)
-    assert isinstance(packed(small, None, 2), PanelLinear)
-    assert isinstance(packed(large, None, 2), PanelLinear)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert isinstance(packed(small, None, 2), PanelLinear)
-    assert isinstance(packed(large, None, 2), PackedLinear)  # a second thread helps
+    weight = torch.zeros(8, 8)
+    assert isinstance(packed(weight, None, 2), PanelLinear)
+    assert isinstance(packed(weight.bfloat16(), None, 2), PackedLinear)
     monkeypatch.setattr(linear, "can_multiply", lambda: False)
-    assert isinstance(packed(small, None, 2), PackedLinear)
+    assert isinstance(packed(weight, None, 2), PackedLinear)
