@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from outrider.actors.errors import InvalidRequest, ProtocolViolation, WorkerFailed, WorkerLost
-from outrider.actors.messages import Close, Done, Failure, Frame, Ping, Pong
+from outrider.actors.messages import (
+    Close,
+    Done,
+    Failure,
+    Forecasts,
+    Frame,
+    Outcomes,
+    Ping,
+    Pong,
+)
 from outrider.actors.wire import handshake
 from outrider.actors.wire.endpoint import Endpoint
 from outrider.actors.wire.framing import HEADER, MAX_FRAME_BYTES, FrameReader, decode
@@ -33,9 +42,15 @@ class Toy:
         self.num_resets = 0
         self.is_busy = threading.Event()
         self.is_released = threading.Event()
+        self.num_left = 0  # steps to go ahead
+        self.step_s = 0.0
 
     def advance(self):
-        return None
+        if self.num_left == 0:
+            return None
+        self.num_left -= 1
+        time.sleep(self.step_s)
+        return Forecasts((), self.num_left, 0.0, 0.0)
 
     def handle(self, message):
         match message:
@@ -114,6 +129,23 @@ async def test_calls_in_flight_are_answered_in_order(endpoint, way):
     peer = await SocketPeer.open(way(endpoint))
     answers = await asyncio.gather(*(peer.call(Ping()) for _ in range(50)))
     assert all(isinstance(answer, Pong) for answer in answers)
+    await peer.close()
+
+
+@pytest.mark.parametrize("step_s", [0.0, 0.003])
+async def test_what_a_worker_says_ahead_comes_whole_and_in_order(endpoint, toy, step_s):
+    """Quick steps are told together, slow ones one by one; a call in between loses none."""
+    peer = await SocketPeer.open(endpoint)
+    told = []
+    peer.on_push(told.append)
+    toy.step_s, toy.num_left = step_s, 40
+    peer.tell(Outcomes(()))
+    for _ in range(5):
+        assert isinstance(await peer.call(Ping()), Pong)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(told) < 40:
+            await asyncio.sleep(0.01)
+    assert [push.num_tokens for push in told] == list(range(40))[::-1]
     await peer.close()
 
 
