@@ -18,7 +18,7 @@ from outrider.actors.forecasting import Forecasting
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
 
-NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 2400, 4, 3, 1.6
+NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 4800, 4, 3, 1.6
 PROMPT = "You can"
 LIMIT = 1e-6
 
