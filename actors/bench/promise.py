@@ -70,7 +70,7 @@ def promises(parts: Many[Part], *, is_draft: bool) -> list[float]:
         model = Throughput(
             num_rows=round(plain.num_rows),
             survival=survival,
-            hits=None,
+            misses=None,
             plain_tokens=1.0 if is_draft else part.tokens_per_row,
             plain_fed=1.0 if is_draft else part.fed_per_row,
             verify=verify,

@@ -4,6 +4,7 @@ Recent rounds count most. A place that was hardly seen is taken to be like its n
 """
 
 from collections.abc import Sequence as Many
+from dataclasses import dataclass
 
 from outrider.actors.sampling import MAX_K
 
@@ -88,6 +89,22 @@ class Copies:
         return (self._committed + WEIGHT) / rows, (self._fed + WEIGHT) / rows
 
 
+@dataclass(frozen=True, slots=True)
+class Misses:
+    """How often an outcome is not among the forks."""
+
+    after_empty: float  # proposals
+    after_proposal: list[float]  # [MAX_K + 1] by its length
+    fan: float  # guesses per position where these were seen, 0 where none were
+
+    def share_drafted(self, k: int, fan: float) -> float:
+        """The share of rows that have a branch, once it settles: each hit or miss leads on."""
+        more = (self.fan / fan) ** WIDTH_POWER if self.fan else 1.0
+        after_empty = 1 - min(1.0, self.after_empty * more)
+        after_full = 1 - min(1.0, self.after_proposal[k] * more)
+        return after_empty / max(1 - after_full + after_empty, 1e-9)
+
+
 class Hits:
     """Of forecasts: how often the outcome was among the forks."""
 
@@ -110,17 +127,14 @@ class Hits:
         for tally in (self._empty, self._bonus, *self._rejected):
             tally.fade(factor)
 
-    def share_drafted(self, survival: Many[float], k: int, fan: float) -> float:
-        """The share of rows that have a branch, once it settles: each hit or miss leads on."""
-        miss = (self._fan / fan) ** WIDTH_POWER if self._fan else 1.0
-        after_empty = 1 - min(1.0, (1 - self._empty.rate(EMPTY_HIT)) * miss)
-        after_full = 1 - min(1.0, (1 - self._after_proposal(survival, k)) * miss)
-        return after_empty / max(1 - after_full + after_empty, 1e-9)
-
-    def _after_proposal(self, survival: Many[float], k: int) -> float:
+    def misses(self, survival: Many[float]) -> Misses:
+        """What is to be expected of proposals whose tokens survive so often."""
         seen = sum(tally.all for tally in self._rejected)
         yes = sum(tally.yes for tally in self._rejected)
         rejected = (yes + WEIGHT * REJECTED_HIT) / (seen + WEIGHT)
-        return survival[k] * self._bonus.rate(BONUS_HIT) + sum(
-            (survival[n] - survival[n + 1]) * self._rejected[n].rate(rejected) for n in range(k)
-        )
+        bonus, of_rejected = self._bonus.rate(BONUS_HIT), 0.0
+        after_proposal = [1 - survival[0] * bonus]
+        for k, tally in enumerate(self._rejected, 1):
+            of_rejected += (survival[k - 1] - survival[k]) * tally.rate(rejected)
+            after_proposal.append(1 - survival[k] * bonus - of_rejected)
+        return Misses(1 - self._empty.rate(EMPTY_HIT), after_proposal, self._fan)

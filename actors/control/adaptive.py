@@ -170,10 +170,11 @@ class AdaptiveController:
         self._draft.refresh(self._round)
         plain, drafted = load.plain_rest_s, load.drafted_rest_s
         plain_tokens, plain_fed = self._copies.means()
+        survival = self._acceptance[Origin.DRAFT].survival(GOOD if self._is_long_ago else 0.0)
         return Throughput(
             num_rows=num_rows,
-            survival=self._acceptance[Origin.DRAFT].survival(GOOD if self._is_long_ago else 0.0),
-            hits=None if self._is_lockstep else self._hits,
+            survival=survival,
+            misses=None if self._is_lockstep else self._hits.misses(survival),
             plain_tokens=plain_tokens,
             plain_fed=plain_fed,
             verify=load.verify,

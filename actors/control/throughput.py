@@ -8,7 +8,7 @@ copy its own past; what that yields on average takes the place of the 1.
 
 from dataclasses import dataclass
 
-from outrider.actors.control.acceptance import Hits
+from outrider.actors.control.acceptance import Misses
 from outrider.actors.control.times import TimeCurve
 
 
@@ -18,7 +18,7 @@ class Throughput:
 
     num_rows: int
     survival: list[float]  # of drafted tokens, [MAX_K + 1]
-    hits: Hits | None  # none in lockstep
+    misses: Misses | None  # of a forecast, none in lockstep
     plain_tokens: float  # that a row without the draft's commits: 1, or more where it copies
     plain_fed: float  # and feeds to the target
     verify: TimeCurve
@@ -32,20 +32,22 @@ class Throughput:
         share, length = self._branches(k, fan)
         drafted = sum(self.survival[: length + 1])
         tokens = share * drafted + (1 - share) * self.plain_tokens
-        seconds = self.verify.at(self.num_tokens(k, fan))
+        seconds = self.verify.at(self._fed(share, length))
         seconds += self.drafted_rest_s if length else self.plain_rest_s
-        if self.hits is None:
+        if self.misses is None:
             seconds += k * self.draft.at(self.num_rows)
         return self.num_rows * tokens / max(seconds, 1e-9)
 
     def num_tokens(self, k: int, fan: float) -> float:
         """Of the target's forward."""
-        share, length = self._branches(k, fan)
+        return self._fed(*self._branches(k, fan))
+
+    def _fed(self, share: float, length: int) -> float:
         return self.num_rows * (share * (1 + length) + (1 - share) * self.plain_fed)
 
     def _branches(self, k: int, fan: float) -> tuple[float, int]:
         """The share of rows with a proposal of the draft's, and its length."""
-        if k == 0 or self.hits is None:
+        if k == 0 or self.misses is None:
             return float(k > 0), k
         step_s = self.draft.at(self.num_rows * max(1.0, fan * (k + 1) * self.fullness))
         first_s = self.draft.at(self.num_rows * (1 + k))  # along the proposal
@@ -56,5 +58,5 @@ class Throughput:
             if num_steps <= length:
                 break
             length = num_steps
-            share = self.hits.share_drafted(self.survival, length, fan)
+            share = self.misses.share_drafted(length, fan)
         return share, length

@@ -6,7 +6,7 @@ from typing import Any
 from actors.control import promises
 
 from outrider.actors.control import adaptive, times
-from outrider.actors.control.acceptance import Acceptance, Copies, Hits
+from outrider.actors.control.acceptance import Acceptance, Copies, Misses
 from outrider.actors.control.adaptive import AdaptiveController
 from outrider.actors.control.duel import Duel
 from outrider.actors.control.throughput import Throughput
@@ -39,7 +39,7 @@ def without_draft_time(self, k, fan):
 
 
 def in_any_window(self, k, fan):
-    share = self.hits.share_drafted(self.survival, k, fan) if self.hits and k else float(k > 0)
+    share = self.misses.share_drafted(k, fan) if self.misses and k else float(k > 0)
     return share, k
 
 
@@ -100,7 +100,7 @@ MUTANTS = [
            promises.finds_the_best_in_forecast),
     Mutant("all branches grow", AdaptiveController, "_model", as_if_full(AdaptiveController._model),
            promises.finds_the_best_in_forecast),
-    Mutant("a miss leads to another", Hits, "share_drafted", lambda self, survival, k, fan: 0.2,
+    Mutant("a miss leads to another", Misses, "share_drafted", lambda self, k, fan: 0.2,
            promises.finds_the_best_in_forecast),
     Mutant("drafting is never compared", Duel, "is_due", lambda self: False,
            promises.what_the_draft_costs_the_target_is_noticed),

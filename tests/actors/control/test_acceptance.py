@@ -90,7 +90,7 @@ def test_the_share_of_branches_is_where_hits_and_misses_settle():
         hits.add(k, k, source.random() < rates[1], 4)
         hits.add(k, source.randrange(k), source.random() < rates[2], 4)
     expected = settled(hits, rates, k, survival)
-    assert hits.share_drafted(survival, k, 4) == pytest.approx(expected, abs=0.01)
+    assert hits.misses(survival).share_drafted(k, 4) == pytest.approx(expected, abs=0.01)
 
 
 def test_hits_are_kept_by_accepted_count():
@@ -99,16 +99,16 @@ def test_hits_are_kept_by_accepted_count():
         hits.add(2, 0, True, 4)
         hits.add(2, 1, False, 4)
         hits.add(0, 0, True, 4)
-    assert hits.share_drafted(survival, 2, 4) == pytest.approx(1 / (1 - 0.5 + 1), abs=0.01)
+    assert hits.misses(survival).share_drafted(2, 4) == pytest.approx(1 / (1 - 0.5 + 1), abs=0.01)
     always_second = [1.0, 1.0, 0.0] + [0.0] * 14
-    assert hits.share_drafted(always_second, 2, 4) == pytest.approx(0.5, abs=0.01)
+    assert hits.misses(always_second).share_drafted(2, 4) == pytest.approx(0.5, abs=0.01)
 
 
 def test_more_guesses_miss_less():
     hits, survival = Hits(), [0.7**n for n in range(17)]
     for i in range(400):
         hits.add(4, 1, i % 2 == 0, 2)
-    shares = [hits.share_drafted(survival, 4, fan) for fan in (1, 2, 4, 8)]
+    shares = [hits.misses(survival).share_drafted(4, fan) for fan in (1, 2, 4, 8)]
     assert shares == sorted(shares)
     assert 0 <= shares[0] < shares[-1] <= 1
 
