@@ -11,6 +11,7 @@ from outrider.actors.sampling import MAX_K
 GOOD = 0.8  # an acceptance worth trying for, where nothing recent is known
 WEIGHT = 4.0  # what a neighbour's rate counts for, in observations
 WIDTH_POWER = 0.5  # misses fall with the guesses per position to this power (papers.md 1.2: 0.5-1)
+USUAL_FAN = 4.0  # guesses per position, which hits are reckoned for
 EMPTY_HIT, BONUS_HIT, REJECTED_HIT = 0.95, 0.85, 0.6  # before any was seen
 
 
@@ -21,8 +22,8 @@ class Tally:
         self.yes = 0.0
         self.all = 0.0
 
-    def add(self, is_yes: bool) -> None:
-        self.yes += is_yes
+    def add(self, yes: float) -> None:
+        self.yes += yes
         self.all += 1
 
     def fade(self, factor: float) -> None:
@@ -91,15 +92,14 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Misses:
-    """How often an outcome is not among the forks."""
+    """How often an outcome is not among the usual number of forks."""
 
     after_empty: float  # proposals
     after_proposal: list[float]  # [MAX_K + 1] by its length
-    fan: float  # guesses per position where these were seen, 0 where none were
 
     def share_drafted(self, k: int, fan: float) -> float:
         """The share of rows that have a branch, once it settles: each hit or miss leads on."""
-        more = (self.fan / fan) ** WIDTH_POWER if self.fan else 1.0
+        more: float = (USUAL_FAN / fan) ** WIDTH_POWER
         after_empty = 1 - min(1.0, self.after_empty * more)
         after_full = 1 - min(1.0, self.after_proposal[k] * more)
         return after_empty / max(1 - after_full + after_empty, 1e-9)
@@ -112,16 +112,16 @@ class Hits:
         self._empty = Tally()  # after an empty proposal
         self._bonus = Tally()  # after a proposal accepted whole
         self._rejected = [Tally() for _ in range(MAX_K)]  # by accepted count
-        self._fan = 0.0  # guesses per position of what was seen, as a slow mean
 
     def add(self, num_drafted: int, num_accepted: int, is_hit: bool, fan: float) -> None:
-        self._fan += (fan - self._fan) * (1 / 16 if self._fan else 1)
+        """A verdict; a miss among many guesses would have been several among the usual number."""
+        yes = 1.0 if is_hit else 1 - (fan / USUAL_FAN) ** WIDTH_POWER
         if not num_drafted:
-            self._empty.add(is_hit)
+            self._empty.add(yes)
         elif num_accepted == num_drafted:
-            self._bonus.add(is_hit)
+            self._bonus.add(yes)
         else:
-            self._rejected[num_accepted].add(is_hit)
+            self._rejected[num_accepted].add(yes)
 
     def fade(self, factor: float) -> None:
         for tally in (self._empty, self._bonus, *self._rejected):
@@ -137,4 +137,4 @@ class Hits:
         for k, tally in enumerate(self._rejected, 1):
             of_rejected += (survival[k - 1] - survival[k]) * tally.rate(rejected)
             after_proposal.append(1 - survival[k] * bonus - of_rejected)
-        return Misses(1 - self._empty.rate(EMPTY_HIT), after_proposal, self._fan)
+        return Misses(1 - self._empty.rate(EMPTY_HIT), after_proposal)

@@ -42,6 +42,9 @@ class _Load:
     drafted_rest_s: Level = field(default_factory=Level)
     num_rounds_left: float = TRIAL  # until the next decision
     duel: Duel = field(default_factory=Duel)
+    guesses: float = 0.0  # of a row's forecast, as chosen
+    num_fed: float = 0.0  # tokens, to the draft
+    num_guessed: float = 0.0  # guesses, in each of its steps
     after_audit: Choice | None = None  # what goes on once it is over
 
 
@@ -55,7 +58,6 @@ class AdaptiveController:
         self._is_lockstep = pipeline is Pipeline.LOCKSTEP
         self._loads: dict[int, _Load] = {}  # by the bit length of the number of rows
         self._draft = TimeCurve()
-        self._fullness = Level()  # of steps: branches that are not worth it wait
         self._acceptance = {
             Origin.DRAFT: Acceptance(DRAFT_PRIOR),
             Origin.NGRAM: Acceptance(NGRAM_PRIOR),
@@ -113,9 +115,8 @@ class AdaptiveController:
             if passes.num_passes:
                 size, each_s = passes.num_tokens, passes.seconds / passes.num_passes
                 self._draft.add(size / passes.num_passes, each_s, self._round)
-                if load.choice.k:
-                    num_asked = len(report.rows) * load.choice.num_branches
-                    self._fullness.add(min(1.0, size / passes.num_passes / num_asked))
+                load.num_fed += size
+                load.num_guessed += passes.num_passes * len(report.rows) * load.guesses
             if self._is_lockstep:
                 rest_s -= passes.seconds
         (load.drafted_rest_s if is_drafted else load.plain_rest_s).add(max(rest_s, 0.0))
@@ -134,6 +135,7 @@ class AdaptiveController:
                 fan = usual_fan(num_rows)
                 k, reason = (self._start_k, "start") if self._has_draft else (0, "no-draft")
                 load = _Load(_choice(k, fan, self._start_k, reason), fan)
+            load.guesses = self._model(load, num_rows).guesses(load.choice.k, load.fan)
             self._loads[key] = load
         return load
 
@@ -157,6 +159,7 @@ class AdaptiveController:
         most = min(MAX_K, 2 * load.choice.ngram_k + 1)  # as k: by steps, so that each is measured
         load.choice = _choice(k, fan, min(most, self._ngram_k(model, k, fan)), reason)
         load.fan = load.choice.num_branches / (k + 1) if k else fan
+        load.guesses = model.guesses(k, load.fan)
         load.num_rounds_left = PERIOD
         self._fade(load)
         is_doubtful = model.at(k, fan) < DOUBTFUL * model.at(0, fan)
@@ -179,7 +182,7 @@ class AdaptiveController:
             plain_fed=plain_fed,
             verify=load.verify,
             draft=self._draft,
-            fullness=self._fullness.value or 1.0,
+            fullness=load.num_fed / load.num_guessed if load.num_guessed else 1.0,
             plain_rest_s=(plain or drafted).value,
             drafted_rest_s=(drafted or plain).value,
         )
@@ -224,6 +227,8 @@ class AdaptiveController:
         if self._round - self._drafted_in < PERIOD:
             self._acceptance[Origin.DRAFT].fade(FADE)
             self._hits.fade(FADE)
+        load.num_fed *= FADE
+        load.num_guessed *= FADE
         self._copies.fade(FADE)
         self._acceptance[Origin.NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
 

@@ -25,7 +25,7 @@ class Throughput:
     draft: TimeCurve
     plain_rest_s: float  # a round without its verify, where nothing is drafted
     drafted_rest_s: float  # without its verify and, in lockstep, its draft passes
-    fullness: float = 1.0  # tokens of a forecast's step, of the branches asked for
+    fullness: float = 1.0  # tokens of a step, of the guesses of a forecast
 
     def at(self, k: int, fan: float) -> float:
         """Up to k tokens a row, with `fan` guesses per position of a forecast, on average."""
@@ -45,12 +45,16 @@ class Throughput:
     def _fed(self, share: float, length: int) -> float:
         return self.num_rows * (share * (1 + length) + (1 - share) * self.plain_fed)
 
+    def guesses(self, k: int, fan: float) -> float:
+        """Of a row's forecast, at the positions that its verdict comes to on average."""
+        return max(1.0, fan * sum(self.survival[: k + 1]))
+
     def _branches(self, k: int, fan: float) -> tuple[float, int]:
         """The share of rows with a proposal of the draft's, and its length."""
         if k == 0 or self.misses is None:
             return float(k > 0), k
-        step_s = self.draft.at(self.num_rows * max(1.0, fan * (k + 1) * self.fullness))
-        first_s = self.draft.at(self.num_rows * (1 + k))  # along the proposal
+        step_s = self.draft.at(self.num_rows * max(1.0, self.guesses(k, fan) * self.fullness))
+        first_s = self.draft.at(self.num_rows)  # the end of the proposal: the rest was its branch
         share, length = 0.0, 0
         while length < k:  # longer proposals make longer rounds, and those longer proposals
             window_s = self.verify.at(self.num_rows * (1 + share * length)) + self.drafted_rest_s

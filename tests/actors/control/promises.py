@@ -277,10 +277,10 @@ def does_not_flap():
 def width_shrinks_with_the_batch():
     """A draft that pays for each branch affords fewer of them per sequence in a batch."""
     settings = {"hit": 0.7, "fixed_ms": 5, "step_ms": 0.6, "step_token_ms": 0.02}
-    widths = []
-    for num_rows in (1, 16):
-        world = World(Pipeline.FORECAST, num_rows=num_rows, **settings)
-        choice = drive(world, controller(world), 600)[-1]
+    world = World(Pipeline.FORECAST, **settings)
+    chooser, widths = controller(world), []
+    for world.num_rows in (1, 16):
+        choice = drive(world, chooser, 600)[-1]
         widths.append(choice.num_branches / (choice.k + 1))
     assert widths[0] > widths[1] >= 1
 

@@ -27,7 +27,7 @@ class World:
     free_tokens: int = 0  # that cost nothing, as on a GPU that waits for its memory
     step_ms: float = 1.5  # of the draft
     step_token_ms: float = 0.0
-    fullness: float = 1.0  # share of the branches that grow on
+    fullness: float = 1.0  # share of the branches that grow on, of those a verdict may come to
     rest_ms: float = 0.1
     noise: float = 0.0  # standard deviation of each time, relative
     outlier_every: int = 0  # rounds between two verifies of 200 ms
@@ -88,8 +88,9 @@ class World:
         if self.pipeline is Pipeline.LOCKSTEP:
             ms = choice.k * self._noisy(self.draft_ms(self.num_rows))
             return (DraftPasses(choice.k, choice.k * self.num_rows, ms / 1000),)
-        first = self.num_rows * (1 + choice.k)
-        width = max(1, round(self.num_rows * choice.num_branches * self.fullness))
+        first = self.num_rows
+        reached = sum(self.acceptance**count for count in range(choice.k + 1)) / (choice.k + 1)
+        width = max(1, round(self.num_rows * choice.num_branches * reached * self.fullness))
         left_ms = verify_ms + self.rest_ms - self.draft_ms(first)
         self._grown = max(0, min(choice.k, int(left_ms / self.draft_ms(width))))
         step = DraftPasses(1, width, self._noisy(self.draft_ms(width)) / 1000)
