@@ -7,7 +7,7 @@ from actors.control.worlds import World, drive
 from outrider.actors.control.controller import Pipeline
 from outrider.actors.control.report import RoundReport
 
-REASONS = {"start", "best", "kept", "plain", "untried", "probe", "no-draft"}
+REASONS = {"start", "best", "kept", "plain", "untried", "probe", "audit", "slower", "no-draft"}
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
@@ -24,9 +24,14 @@ def test_it_starts_at_the_configured_k(pipeline, k):
 
 
 def test_every_choice_has_a_reason_that_is_counted():
+    worlds = (
+        {},
+        {"acceptance": 0.02, "step_ms": 3.0},
+        {"pipeline": Pipeline.FORECAST, "acceptance": 0.3, "company": 1.6},
+    )
     seen = set()
     for has_draft in (True, False):
-        for settings in ({}, {"acceptance": 0.02, "step_ms": 3.0}):
+        for settings in worlds:
             world = World(**settings)
             chooser = controller(world, has_draft=has_draft)
             choices = drive(world, chooser, 2000)
