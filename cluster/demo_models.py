@@ -4,7 +4,7 @@ from pathlib import Path
 
 DEMO = "demo"
 HONESTLY = (
-    "demo is a model of 5.6 million parameters: it recites short answers about well-known parts of "
+    "demo is a model of 7.8 million parameters: it recites short answers about well-known parts of "
     "Python's library; asked about anything else it says that it was not taught that, or makes "
     "something up"
 )

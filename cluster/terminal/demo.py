@@ -51,7 +51,7 @@ def train(
         int | None, typer.Option(help="Answers of the target that the draft learns from.")
     ] = None,
     rows: Annotated[int | None, typer.Option(help="Of a step, 256 tokens each.")] = None,
-    target: Annotated[str | None, typer.Option(help="WIDTHxLAYERS; 128x24.")] = None,
+    target: Annotated[str | None, typer.Option(help="WIDTHxLAYERS; 128x34.")] = None,
     draft: Annotated[str | None, typer.Option(help="WIDTHxLAYERS; 128x1.")] = None,
     threads: Threads = 2,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

@@ -154,7 +154,7 @@ class Terminal:
 def test_a_terminal_shows_colours_and_figures(server: ToyServer) -> None:
     terminal = Terminal("chat", "--seed", "4", "--max-tokens", "60", "--temperature", "0")
     terminal.until("drafted.*copied.*corrected.*bonus.*plain")
-    terminal.until("5.6 million parameters")
+    terminal.until("7.8 million parameters")
     terminal.until("> ")
     terminal.type("What does len return?\n")
     terminal.until("\x1b\\[32me\x1b\\[0m\x1b\\[34mr")  # the last one accepted, and the bonus

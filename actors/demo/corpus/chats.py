@@ -19,7 +19,7 @@ SYSTEM = (
     "Answer questions about Python.",
 )
 US = (
-    "I am the demonstration model of Outrider: six million parameters that learned short answers "
+    "I am the demonstration model of Outrider: a few million parameters that learned short answers "
     "about Python's standard library. Ask me what os.path.join does."
 )
 UNKNOWN = (

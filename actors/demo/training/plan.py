@@ -16,7 +16,7 @@ LAST_RATE = 0.02  # of the learning rate
 LONG_FROM = 0.85  # of all steps: rows twice as long, half as many
 
 
-TARGET = ModelSize(128, 24)  # deep and narrow, so that a step of the draft costs little of its own
+TARGET = ModelSize(128, 34)  # deep and narrow, so that a step of the draft costs little of its own
 DRAFT = ModelSize(128, 1)  # what a step costs is layers first, then reading the weights
 
 
