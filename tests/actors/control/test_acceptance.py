@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from outrider.actors.control.acceptance import Acceptance, Copies, Hits
+from outrider.actors.control.acceptance import WIDTH_POWER, Acceptance, Copies, Hits
 
 
 def test_before_any_verdict_it_is_the_prior_everywhere():
@@ -111,6 +111,24 @@ def test_more_guesses_miss_less():
     shares = [hits.misses(survival).share_drafted(4, fan) for fan in (1, 2, 4, 8)]
     assert shares == sorted(shares)
     assert 0 <= shares[0] < shares[-1] <= 1
+
+
+def test_a_miss_weighs_by_the_guesses_that_it_was_among():
+    """Seen with any number of guesses, what is promised of others is the same."""
+    survival = [0.7**n for n in range(17)]
+    shares = []
+    for seen_with in ((1,), (4,), (1, 4), (6, 0.5)):
+        source, hits = random.Random(1), Hits()
+        for fan in seen_with:
+            miss = 0.1 * (4 / fan) ** WIDTH_POWER
+            for _ in range(20000):
+                hits.add(0, 0, source.random() >= miss, fan)
+                hits.add(4, 4, source.random() >= miss, fan)
+                hits.add(4, source.randrange(4), source.random() >= miss, fan)
+        shares.append([hits.misses(survival).share_drafted(4, fan) for fan in (0.5, 1, 4, 6)])
+    expected = [1 - 0.1 * (4 / fan) ** WIDTH_POWER for fan in (0.5, 1, 4, 6)]
+    for found in shares:
+        assert found == pytest.approx(expected, abs=0.02)
 
 
 def test_copies_are_means_over_rows():
