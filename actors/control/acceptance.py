@@ -11,12 +11,12 @@ from outrider.actors.sampling import MAX_K
 GOOD = 0.8  # an acceptance worth trying for, where nothing recent is known
 WEIGHT = 4.0  # what a neighbour's rate counts for, in observations
 WIDTH_POWER = 0.5  # misses fall with the guesses per position to this power (papers.md 1.2: 0.5-1)
-USUAL_FAN = 4.0  # guesses per position, which hits are reckoned for
+REFERENCE_FAN = 4.0  # guesses per position that misses are reckoned for
 EMPTY_HIT, BONUS_HIT, REJECTED_HIT = 0.95, 0.85, 0.6  # before any was seen
 
 
 class Tally:
-    """Yes or no, fading."""
+    """Yes (1) or no (0), fading; a no that weighs more is below 0."""
 
     def __init__(self) -> None:
         self.yes = 0.0
@@ -92,14 +92,14 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Misses:
-    """How often an outcome is not among the usual number of forks."""
+    """How often an outcome is not among the forks, at the reference's guesses per position."""
 
     after_empty: float  # proposals
     after_proposal: list[float]  # [MAX_K + 1] by its length
 
     def share_drafted(self, k: int, fan: float) -> float:
         """The share of rows that have a branch, once it settles: each hit or miss leads on."""
-        more: float = (USUAL_FAN / fan) ** WIDTH_POWER
+        more: float = (REFERENCE_FAN / fan) ** WIDTH_POWER
         after_empty = 1 - min(1.0, self.after_empty * more)
         after_full = 1 - min(1.0, self.after_proposal[k] * more)
         return after_empty / max(1 - after_full + after_empty, 1e-9)
@@ -114,8 +114,8 @@ class Hits:
         self._rejected = [Tally() for _ in range(MAX_K)]  # by accepted count
 
     def add(self, num_drafted: int, num_accepted: int, is_hit: bool, fan: float) -> None:
-        """A verdict; a miss among many guesses would have been several among the usual number."""
-        yes = 1.0 if is_hit else 1 - (fan / USUAL_FAN) ** WIDTH_POWER
+        """A verdict; a miss among many guesses would have been several among few."""
+        yes = 1.0 if is_hit else 1 - (fan / REFERENCE_FAN) ** WIDTH_POWER
         if not num_drafted:
             self._empty.add(yes)
         elif num_accepted == num_drafted:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from actors.control import promises
+from actors.control import promises, test_acceptance
 
 from outrider.actors.control import adaptive, times
-from outrider.actors.control.acceptance import Acceptance, Copies, Misses
+from outrider.actors.control.acceptance import REFERENCE_FAN, Acceptance, Copies, Hits, Misses
 from outrider.actors.control.adaptive import AdaptiveController
 from outrider.actors.control.duel import Duel
 from outrider.actors.control.throughput import Throughput
@@ -102,6 +102,10 @@ MUTANTS = [
            promises.finds_the_best_in_forecast),
     Mutant("a miss leads to another", Misses, "share_drafted", lambda self, k, fan: 0.2,
            promises.finds_the_best_in_forecast),
+    Mutant("a miss weighs the same among any guesses", Hits, "add",
+           lambda self, drafted, accepted, is_hit, fan, add=Hits.add: add(
+               self, drafted, accepted, is_hit, REFERENCE_FAN),
+           test_acceptance.test_a_miss_weighs_by_the_guesses_that_it_was_among),
     Mutant("drafting is never compared", Duel, "is_due", lambda self: False,
            promises.what_the_draft_costs_the_target_is_noticed),
     Mutant("copies pay always", AdaptiveController, "_ngram_k", lambda self, model, k, fan: 16,
