@@ -35,6 +35,10 @@ class Depth:
         fan = choice.num_branches / (choice.k + 1) if choice.k else usual_fan(1)
         return max(1, round(fan * max(num_drafted + 1, EMPTY_WIDTH)))
 
+    def min_chance(self, sequence: Sequence) -> float:
+        """Of a token to be accepted, for its place in the forward; a request's own k is exact."""
+        return self.choice.min_chance if sequence.request.speculation.k is None else 0.0
+
     def reason(self, sequence: Sequence) -> str:
         """Why its k is what it is."""
         speculation = sequence.request.speculation

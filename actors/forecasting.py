@@ -4,6 +4,7 @@ No round waits for the draft. A row whose outcome was not forecast, or whose bra
 yet, has no proposal from here. Whatever goes wrong costs speed only.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 
@@ -63,18 +64,20 @@ class Forecasting:
         self._stopped: set[int] = set()  # of those, which it cannot follow any more
         self._forecasts: dict[int, Forecast] = {}
         self._found: dict[int, Branch] = {}  # that came true, for the next proposal
+        self._untold: Outcomes | None = None
         self.passes: list[DraftPasses] = []
         self.failure = ""
 
     def use(self, peer: Peer | None) -> None:
         if peer is not self._peer:
-            self._peer = peer
+            self._peer, self._untold = peer, None
             for known in (self._opened, self._stopped, self._forecasts, self._found):
                 known.clear()
             if peer is not None:
                 peer.on_push(self._take)
 
     def follow(self, running: list[Sequence]) -> None:
+        self._tell()
         if self._peer is None:
             return
         ended = tuple(self._opened.keys() - {s.seq for s in running})
@@ -92,15 +95,18 @@ class Forecasting:
                 self._peer.tell(Open((sequence.open_row(),)))
 
     async def propose(self, plan: Plan, given: Proposals, fill: Fill) -> Proposals:
-        """The branches that came true; and the draft is told of every proposal on its way."""
+        """The branches that came true. The draft is told of every proposal on its way, once the
+        target has it: that one must not wait.
+        """
         proposals = {s.seq: given.get(s.seq) or self._proposal(s, fill) for s in plan.rows}
         outcomes = tuple(
             self._outcome(sequence, proposals.get(sequence.seq, NOTHING))
             for sequence in plan.sequences
             if self._is_due(sequence)
         )
-        if outcomes and self._peer is not None:
-            self._peer.tell(Outcomes(outcomes))
+        if outcomes:
+            self._untold = Outcomes(outcomes)
+            asyncio.get_running_loop().call_soon(self._tell)
         return proposals
 
     def look_up(self, sequence: Sequence) -> Lookup:
@@ -120,6 +126,11 @@ class Forecasting:
             self._found[sequence.seq] = branch
         self._statistics.count(f"forecast_{found}", str(node))
         return found
+
+    def _tell(self) -> None:
+        outcomes, self._untold = self._untold, None
+        if outcomes is not None and self._peer is not None:
+            self._peer.tell(outcomes)
 
     def _proposal(self, sequence: Sequence, fill: Fill) -> Proposal:
         branch = self._found.pop(sequence.seq, None)
@@ -150,6 +161,7 @@ class Forecasting:
             tokens=proposal.tokens,
             max_tokens=min(self._depth.draft_k(sequence), sequence.num_left - 2),
             num_branches=self._depth.num_branches(sequence, len(proposal.tokens)),
+            min_chance=self._depth.min_chance(sequence),
         )
 
     def _take(self, message: AnyMessage) -> None:

@@ -98,6 +98,7 @@ class OutcomeRow(Record, frozen=True):
     tokens: tuple[TokenId, ...]  # the proposal, whoever made it; none where the row runs plainly
     max_tokens: Count  # a branch grows no longer; its guess of the target's token not counted
     num_branches: Count  # guesses over all positions, on average
+    min_chance: float = 0.0  # to be accepted, if its guess comes true, of a branch's last token
 
 
 class ForecastRow(Record, frozen=True):

@@ -6,6 +6,7 @@ a role at a time. Closing the wiring ends what it started.
 
 import asyncio
 import os
+from functools import cache
 from typing import Protocol
 
 from outrider.actors.child_process import ChildProcess
@@ -53,7 +54,8 @@ class ProcessWiring:
 
     def __init__(self, is_pinned: bool = True, has_spare: bool = False) -> None:
         """
-        is_pinned: give target and draft cores of their own, where there are enough.
+        is_pinned: give target and draft cores of their own, where there are enough; until the
+            wiring is closed, the thread that started a target keeps off the target's.
         has_spare: keep one process ready with the libraries imported, some hundred megabytes, so
             that a restart only loads its model.
         """
@@ -68,8 +70,10 @@ class ProcessWiring:
     async def start(self, spec: WorkerSpec) -> Peer:
         await self.end(spec.role)
         child = self._children[spec.role] = await self._child(spec.num_threads)
-        cores = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
-        endpoint = await child.load(spec, cores)
+        own = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
+        endpoint = await child.load(spec, own or tuple(cores()))  # it began on those of our thread
+        if own and spec.role == "target":
+            os.sched_setaffinity(0, cores() - set(own))
         peer = self._peers[spec.role] = await SocketPeer.open(endpoint)
         if self._has_spare:
             await self._refill(spec.num_threads)
@@ -85,6 +89,8 @@ class ProcessWiring:
         await asyncio.gather(*(self.end(role) for role in list(self._children)))
         if self._spare is not None:
             await self._spare.end()
+        if self._is_pinned and cores():
+            os.sched_setaffinity(0, cores())
 
     async def _child(self, num_threads: int) -> ChildProcess:
         if self._spare is not None and self._spare.is_ready:
@@ -101,17 +107,22 @@ class ProcessWiring:
                 self._spare = await ChildProcess.spawn(num_threads, is_spare=True)
 
 
+@cache
+def cores() -> frozenset[int]:
+    """Those that this process may use, before any thread of it kept off some; none are known but
+    on Linux.
+    """
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
+
+
 def num_cores() -> int:
     """How many this process may use."""
-    can_tell = hasattr(os, "sched_getaffinity")  # on Linux
-    return len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
+    return len(cores()) or os.cpu_count() or 1
 
 
 def cores_of(role: str, num_threads: int) -> tuple[int, ...]:
     """A worker's own cores: the target's first, then the draft's; none if they do not suffice."""
-    if not hasattr(os, "sched_getaffinity"):  # not on Linux
+    known = sorted(cores())
+    if len(known) < 2 * num_threads:
         return ()
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2 * num_threads:
-        return ()
-    return tuple(cores[:num_threads] if role == "target" else cores[num_threads : 2 * num_threads])
+    return tuple(known[:num_threads] if role == "target" else known[num_threads : 2 * num_threads])

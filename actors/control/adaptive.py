@@ -45,7 +45,14 @@ class _Load:
     guesses: float = 0.0  # of a row's forecast, as chosen
     num_fed: float = 0.0  # tokens, to the draft
     num_guessed: float = 0.0  # guesses, in each of its steps
+    num_made: float = 0.0  # tokens, in rounds without prompts
+    seconds: float = 0.0  # that those took
     after_audit: Choice | None = None  # what goes on once it is over
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of late."""
+        return self.num_made / self.seconds if self.seconds else 0.0
 
 
 class AdaptiveController:
@@ -84,9 +91,12 @@ class AdaptiveController:
         is_drafted = self._learn_rows(report, load)
         self._learn_times(report, load, is_drafted)
         is_as_chosen = is_drafted or load.choice.k == 0
+        num_tokens = sum(row.num_accepted + 1 for row in report.rows)
         if is_as_chosen:
-            num_tokens = sum(row.num_accepted + 1 for row in report.rows)
             load.duel.add(load.choice.k > 0, num_tokens, report.round_s)
+        if report.num_tokens == sum(row.num_drafted + 1 for row in report.rows):
+            load.num_made += num_tokens
+            load.seconds += report.round_s
         load.num_rounds_left -= PERIOD / TRIAL if is_as_chosen and _is_trial(load) else 1
         if load.num_rounds_left <= 0:
             self._decide(load, num_rows)
@@ -157,7 +167,10 @@ class AdaptiveController:
         elif load.choice.reason == "probe":
             self._patience = min(2 * self._patience, MAX_PATIENCE)
         most = min(MAX_K, 2 * load.choice.ngram_k + 1)  # as k: by steps, so that each is measured
-        load.choice = _choice(k, fan, min(most, self._ngram_k(model, k, fan)), reason)
+        price = _price(load, model.num_tokens(k, fan))
+        chances = self._acceptance[Origin.NGRAM].survival()[1:]
+        ngram_k = min(most, sum(chance > price for chance in chances))
+        load.choice = _choice(k, fan, ngram_k, reason, price)
         load.fan = load.choice.num_branches / (k + 1) if k else fan
         load.guesses = model.guesses(k, load.fan)
         load.num_rounds_left = PERIOD
@@ -211,30 +224,30 @@ class AdaptiveController:
             return k, fan, "probe"
         return k, fan, reason if load.verify.covers(model.num_tokens(k, fan)) else "untried"
 
-    def _ngram_k(self, model: Throughput, k: int, fan: float) -> int:
-        """As long as the next token's chance is worth the time that it adds to the forward.
-
-        Taken over as many tokens again: over a few, what they add drowns in the noise.
-        """
-        num_tokens = model.num_tokens(k, fan)
-        size = max(8.0, num_tokens)
-        added_s = (model.verify.at(num_tokens + size) - model.verify.at(num_tokens)) / size
-        cost = model.at(k, fan) * max(added_s, 0.0)
-        survival = self._acceptance[Origin.NGRAM].survival()
-        return sum(chance > cost for chance in survival[1:])
-
     def _fade(self, load: _Load) -> None:
         if self._round - self._drafted_in < PERIOD:
             self._acceptance[Origin.DRAFT].fade(FADE)
             self._hits.fade(FADE)
         load.num_fed *= FADE
         load.num_guessed *= FADE
+        load.num_made *= FADE
+        load.seconds *= FADE
         self._copies.fade(FADE)
         self._acceptance[Origin.NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
 
 
-def _choice(k: int, fan: float, ngram_k: int, reason: str) -> Choice:
-    return Choice(k, max(1, round(fan * (k + 1))) if k else 0, ngram_k, reason)
+def _choice(k: int, fan: float, ngram_k: int, reason: str, min_chance: float = 0.0) -> Choice:
+    return Choice(k, max(1, round(fan * (k + 1))) if k else 0, ngram_k, reason, min_chance)
+
+
+def _price(load: _Load, num_tokens: float) -> float:
+    """Of one more in a forward of so many: how many tokens are made in the time that it adds.
+
+    Taken over as many tokens again: over a few, what they add drowns in the noise.
+    """
+    size = max(8.0, num_tokens)
+    added_s = (load.verify.at(num_tokens + size) - load.verify.at(num_tokens)) / size
+    return load.rate * max(added_s, 0.0)
 
 
 def _is_trial(load: _Load) -> bool:

@@ -35,6 +35,7 @@ class Choice:
     num_branches: int  # guesses of a forecast over all positions of one sequence, on average
     ngram_k: int  # drafted tokens where the row has no branch and its own past is copied
     reason: str  # a short word, the same for the same cause
+    min_chance: float = 0.0  # of a forecast's token to be accepted; branches end before others
 
 
 class Controller(Protocol):

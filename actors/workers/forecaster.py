@@ -208,12 +208,11 @@ class Forecaster:
         """What changed: growth of those just fed, and forks wherever some are due."""
         rows = []
         for forecast in fed or tuple(self._forecasts.values()):
-            growth, sparse = [], []
-            for number, tip in forecast.tree.grow() if fed else ():
+            asked, growth, sparse = forecast.asked, [], []
+            for number, tip in forecast.tree.grow(asked.min_chance) if fed else ():
                 growth.append((number, tip.next_token))
                 if tip.next_row is not None:
                     sparse.append(tip.next_row)
-            asked = forecast.asked
             forks = tuple(forecast.tree.fork(asked.num_branches))
             if forks or growth:
                 rows.append(

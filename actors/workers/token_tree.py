@@ -51,7 +51,9 @@ class Branch:
 
     tip: int  # its last node
     chance: float  # that its next token is needed
+    accepted: float = 1.0  # that all its tokens are, if the guess comes true
     num_tokens: int = 0  # behind the guess
+    is_over: bool = False
 
 
 class TokenTree:
@@ -139,23 +141,21 @@ class TokenTree:
         return [node.before(token, self._odds) for node, token in zip(nodes, drafted, strict=True)]
 
     def hungry(self, max_tokens: int, context_len: int) -> list[int]:
-        """Nodes to feed next: what is left of the trunk, and the tips that shall grow.
-
-        Those whose next token is likely enough to be needed; if none is, the likeliest.
+        """Nodes to feed next: what is left of the trunk, and the tips whose next token is likely
+        enough to be needed.
         """
 
         def is_food(index: int) -> bool:
             return not self.nodes[index].is_fed and self.nodes[index].position < context_len
 
-        growing = [
-            branch
+        growing = (
+            branch.tip
             for branch in self.branches
-            if branch.num_tokens < max_tokens and is_food(branch.tip)
-        ]
-        worthy = [branch for branch in growing if branch.chance >= self._least]
-        if growing and not worthy:
-            worthy = [max(growing, key=lambda branch: branch.chance)]
-        return [*filter(is_food, self.trunk), *(branch.tip for branch in worthy)]
+            if branch.chance >= self._least
+            and branch.num_tokens < max_tokens
+            and not branch.is_over
+        )
+        return [*filter(is_food, self.trunk), *filter(is_food, growing)]
 
     def feed(self, indices: Sequence[int]) -> list[int]:
         """These nodes get their rows, in this order. The parents of all rows, as places."""
@@ -163,15 +163,23 @@ class TokenTree:
             self._place(index)
         return self.parents
 
-    def grow(self) -> Iterator[tuple[int, Node]]:
-        """Lengthen each branch whose tip was fed by a token: (branch, the tip it follows)."""
+    def grow(self, min_chance: float = 0.0) -> Iterator[tuple[int, Node]]:
+        """Lengthen each branch whose tip was fed by a token: (branch, the tip it follows).
+
+        With odds, it ends before a token that is less likely than that to be accepted.
+        """
         for number, branch in enumerate(self.branches):
             tip = self.nodes[branch.tip]
-            if tip.is_fed and tip.next_token >= 0:
+            if branch.is_over or not tip.is_fed or tip.next_token < 0:
+                continue
+            if self._odds:
+                sure = self._odds.sure(tip.prob)
+                branch.accepted *= sure
+                branch.chance *= sure
+                branch.is_over = branch.accepted < min_chance
+            if not branch.is_over:
                 branch.tip = self.add(branch.tip, tip.next_token)
                 branch.num_tokens += 1
-                if self._odds:
-                    branch.chance *= self._odds.sure(tip.prob)
                 yield number, tip
 
     def _place(self, index: int) -> None:

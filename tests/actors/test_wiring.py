@@ -4,11 +4,13 @@ import asyncio
 import os
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import architectures
 import pytest
 
+from outrider.actors import wiring as wirings
 from outrider.actors.errors import ModelRefused
 from outrider.actors.messages import Ping
 from outrider.actors.wiring import ProcessWiring, cores_of
@@ -58,6 +60,23 @@ async def test_a_worker_takes_its_predecessors_place_and_a_spare_is_quick(wiring
     assert len(folders()) == 1  # the next spare's
 
 
+async def test_nobody_disturbs_the_target(folders):
+    """Its thread has cores that ours keeps off, until the wiring is closed; a draft of another
+    engine is none the worse for it.
+    """
+    all_cores, own = os.sched_getaffinity(0), set(cores_of("target", 1))
+    first, second = ProcessWiring(), ProcessWiring(is_pinned=False)
+    target = await first.start(replace(SPEC, role="target"))
+    assert os.sched_getaffinity(0) == all_cores - own
+    draft = await second.start(SPEC)
+    assert os.sched_getaffinity(target.pid) == (own or all_cores)
+    assert os.sched_getaffinity(draft.pid) == all_cores
+    assert second.is_parallel == first.is_parallel == (len(all_cores) > 1)
+    await second.close()
+    await first.close()
+    assert os.sched_getaffinity(0) == all_cores
+
+
 async def test_a_refused_model_leaves_no_process(folders):
     wiring = ProcessWiring()
     with pytest.raises(ModelRefused):
@@ -77,6 +96,6 @@ async def test_a_refused_model_leaves_no_process(folders):
     ids=str,
 )
 def test_workers_are_set_apart_where_cores_suffice(monkeypatch, cores, num_threads, target, draft):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    monkeypatch.setattr(wirings, "cores", lambda: frozenset(cores))
     assert cores_of("target", num_threads) == target
     assert cores_of("draft", num_threads) == draft

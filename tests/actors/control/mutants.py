@@ -108,7 +108,7 @@ MUTANTS = [
            test_acceptance.test_a_miss_weighs_by_the_guesses_that_it_was_among),
     Mutant("drafting is never compared", Duel, "is_due", lambda self: False,
            promises.what_the_draft_costs_the_target_is_noticed),
-    Mutant("copies pay always", AdaptiveController, "_ngram_k", lambda self, model, k, fan: 16,
+    Mutant("copies pay always", adaptive, "_price", lambda load, num_tokens: 0.0,
            promises.copies_as_far_as_it_pays),
     Mutant("copies are credited to the draft", Copies, "means", lambda self: (1.0, 1.0),
            promises.a_draft_without_luck_leaves_the_copies_alone),

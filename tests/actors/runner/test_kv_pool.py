@@ -53,6 +53,19 @@ def test_rollback_beyond_history(pool: KvPool) -> None:
     assert cache.len == 5
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_move_all_at_once(dtype: torch.dtype) -> None:
+    """In every layer, keys and values: a row is read before another takes its place."""
+    pool = KvPool([(2, 4, 4), (2, 4, 8)], num_tokens=16, page_size=8, max_rows=16, dtype=dtype)
+    stores = [store.view(-1, *store.shape[2:]) for store in (*pool.keys, *pool.values)]
+    for number, rows in enumerate(stores):
+        rows[:] = (torch.arange(16) + 16 * number)[:, None, None]
+    pool.move([3, 2, 9], [2, 1, 3])
+    for number, rows in enumerate(stores):
+        expected = [0, 2, 3, 9, *range(4, 16)]
+        assert rows[:, 0, 0].tolist() == [16 * number + row for row in expected]
+
+
 def test_no_page_is_lost_or_shared(pool: KvPool) -> None:
     """A thousand random grows, rollbacks, closes: every page is free or has one owner."""
     generator = torch.Generator().manual_seed(0)

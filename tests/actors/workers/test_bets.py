@@ -156,26 +156,42 @@ def forked(probs, odds=None, *, num_branches=4):
     return tree
 
 
-def grow(tree, prob, next_token=50):
+def grow(tree, prob, next_token=50, min_chance=0.0):
     """Feed what is hungry, each node expecting the next."""
     indices = tree.hungry(9, CONTEXT_LEN)
     for index in indices:
         tree.nodes[index].next_token, tree.nodes[index].prob = next_token, prob
     tree.feed(indices)
-    return {number for number, _ in tree.grow()}
+    return {number for number, _ in tree.grow(min_chance)}
 
 
 def test_what_is_not_likely_to_be_needed_waits():
-    """A branch whose chance fell below the least; if all have, the likeliest grows."""
+    """A branch whose chance fell below the least."""
     tree = forked([0.6, 0.6, 0.6, 0.6], Odds())
     num_branches = len(tree.branches)
     assert num_branches > 2
     assert grow(tree, prob=0.05) == set(range(num_branches)), "each had its chance"
-    best = max(range(num_branches), key=lambda number: tree.branches[number].chance)
-    assert sum(branch.chance >= Odds().least for branch in tree.branches) < num_branches
+    likely = {at for at, branch in enumerate(tree.branches) if branch.chance >= Odds().least}
+    assert 0 < len(likely) < num_branches
+    assert grow(tree, prob=0.05) == likely
     for branch in tree.branches:
         branch.chance *= 1e-3
-    assert grow(tree, prob=0.05) == {best}
+    assert not tree.hungry(9, CONTEXT_LEN)
+
+
+def test_a_branch_ends_before_a_token_that_is_not_worth_its_place():
+    """However likely the branch; all its tokens must be accepted, not the last alone."""
+    sure = Odds().sure(0.9)
+    for num_tokens in (1, 2, 3):
+        tree = forked([0.6, 0.6, 0.6, 0.6], Odds())
+        likeliest_one = max(tree.branches, key=lambda branch: branch.chance)
+        likeliest_one.chance = 1.0
+        min_chance = (sure**num_tokens + sure ** (num_tokens + 1)) / 2
+        while tree.hungry(9, CONTEXT_LEN):
+            grow(tree, prob=0.9, min_chance=min_chance)
+        assert likeliest_one.num_tokens == num_tokens
+        assert max(branch.num_tokens for branch in tree.branches) == num_tokens
+        assert not grow(tree, prob=1.0), "what has ended does not go on"
 
 
 def test_a_branch_that_cannot_grow_stops_no_other():
@@ -184,8 +200,6 @@ def test_a_branch_that_cannot_grow_stops_no_other():
         tree = forked([0.6, 0.6, 0.6, 0.6], odds)
         likeliest_one = max(tree.branches, key=lambda branch: branch.chance)
         tree.feed([likeliest_one.tip])
-        for branch in tree.branches:
-            branch.chance *= 1e-3
         assert tree.hungry(9, CONTEXT_LEN)
         end = tree.nodes[tree.trunk[-1]].position + 1
         assert all(tree.nodes[index].position < end for index in tree.hungry(9, end))
@@ -195,7 +209,7 @@ def test_a_branch_that_cannot_grow_stops_no_other():
 def shape(tree):
     """Where branches stand, and which of them grow."""
     forks = [tree.nodes[branch.tip].position for branch in tree.branches]
-    return forks, [sorted(grow(tree, prob)) for prob in (0.01, 0.9, 0.01)]
+    return forks, [sorted(grow(tree, prob, min_chance=0.5)) for prob in (0.01, 0.9, 0.01)]
 
 
 def test_without_odds_nothing_that_was_drawn_shapes_the_tree():

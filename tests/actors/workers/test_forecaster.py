@@ -14,6 +14,7 @@ from outrider.actors.rows import OpenRow, OutcomeRow
 from outrider.actors.runner.loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.step import Chunk
+from outrider.actors.workers import bets
 from outrider.actors.workers.bets import MOST, Odds
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.rule import sampling_of
@@ -180,6 +181,13 @@ def test_what_is_pushed_is_what_the_draft_says(architecture, temperature, verifi
     assert num_grown > 100
 
 
+@pytest.fixture
+def everything_grows(monkeypatch):
+    """However unlikely, as to a draft of random weights all is."""
+    monkeypatch.setattr(bets, "FIRST_CHANCE", 0.0)
+
+
+@pytest.mark.usefixtures("everything_grows")
 def test_a_full_forecast_has_every_token():
     worker, row = draft_worker(), open_row()
     worker.handle(Open((row,)))
@@ -258,6 +266,7 @@ def test_kept_rows_are_not_fed_again():
     assert {node for node, _ in step.rows[0].forks} == {3}
 
 
+@pytest.mark.usefixtures("everything_grows")
 def test_a_long_prompt_is_taken_in_pieces():
     worker = draft_worker(num_tokens=4096)
     runner = worker.runner
@@ -323,6 +332,7 @@ def forecast(worker, *seqs, number=1, committed=()):
     }
 
 
+@pytest.mark.usefixtures("everything_grows")
 def test_no_pages_costs_branches_not_rounds():
     """Three texts fit, what their branches would grow to does not."""
     worker = crowded(6, 3)
@@ -333,11 +343,13 @@ def test_no_pages_costs_branches_not_rounds():
     assert worker.runner.num_free_pages == worker.runner.pool.num_pages
 
 
+@pytest.mark.usefixtures("everything_grows")
 def test_of_texts_that_do_not_fit_the_last_is_not_followed():
     worker = crowded(4, 3)
     assert forecast(worker, 0, 1, 2) == ({0, 1}, {2: "pages"})
 
 
+@pytest.mark.usefixtures("everything_grows")
 def test_a_text_waits_for_pages_that_branches_hold():
     worker = crowded(5, 2)
     assert forecast(worker, 0) == ({0}, {})

@@ -1,0 +1,93 @@
+"""The draft's side of a round, as the coordinator asks it to be: nobody waits for it."""
+
+import asyncio
+
+import pytest
+
+from outrider.actors.control.controller import Choice
+from outrider.actors.depth import Depth
+from outrider.actors.forecasting import Forecasting
+from outrider.actors.messages import Close, Open, Outcomes
+from outrider.actors.proposal import NOTHING
+from outrider.actors.request import Request
+from outrider.actors.sampling import SamplingParams, Speculation
+from outrider.actors.scheduler import Plan
+from outrider.actors.sequence import Event, Sequence
+from outrider.actors.statistics import Statistics
+from outrider.actors.tracing import Trace
+
+
+class Listener:
+    """A peer that only listens."""
+
+    def __init__(self):
+        self.heard = []
+
+    def tell(self, message):
+        self.heard.append(message)
+
+    def on_push(self, take):
+        pass
+
+
+def decoding(**speculation):
+    wish = Speculation(**speculation)
+    request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0, speculation=wish)
+    sequence = Sequence(7, request, 67)
+    sequence.apply(Event.ADMIT)
+    sequence.num_prefilled = sequence.base - 1
+    sequence.apply(Event.PREFILLED)
+    return sequence
+
+
+@pytest.fixture
+def draft():
+    depth = Depth()
+    depth.choice = Choice(4, 5, 0, "best", min_chance=0.25)
+    forecasting = Forecasting(depth, Statistics(), Trace())
+    forecasting.use(Listener())
+    return forecasting
+
+
+async def propose(draft, sequence):
+    return await draft.propose(Plan([sequence]), {}, lambda _: NOTHING)
+
+
+async def test_the_draft_is_told_of_a_proposal_once_the_target_has_it(draft):
+    sequence = decoding()
+    draft.follow([sequence])
+    await propose(draft, sequence)
+    heard = draft._peer.heard
+    assert [type(message) for message in heard] == [Open], "the verify is sent before it"
+    await asyncio.sleep(0)
+    assert [type(message) for message in heard] == [Open, Outcomes]
+
+
+async def test_what_ends_at_once_is_told_in_order(draft):
+    """A round that all of its rows left has nothing to wait for."""
+    sequence = decoding()
+    draft.follow([sequence])
+    await propose(draft, sequence)
+    draft.follow([])
+    await asyncio.sleep(0)
+    assert [type(message) for message in draft._peer.heard] == [Open, Outcomes, Close]
+
+
+async def test_another_draft_is_not_told_of_what_this_one_was_asked(draft):
+    sequence = decoding()
+    draft.follow([sequence])
+    await propose(draft, sequence)
+    draft.use(Listener())
+    await asyncio.sleep(0)
+    assert draft._peer.heard == []
+
+
+@pytest.mark.parametrize(("k", "min_chance"), [(None, 0.25), (3, 0.0)])
+async def test_a_requests_own_k_is_exact(draft, k, min_chance):
+    """Else a branch ends where a token is not worth its place."""
+    sequence = decoding(k=k)
+    draft.follow([sequence])
+    await propose(draft, sequence)
+    await asyncio.sleep(0)
+    (outcome,) = draft._peer.heard[-1].rows
+    assert (outcome.max_tokens, outcome.min_chance) == (k or 4, min_chance)
