@@ -110,6 +110,9 @@ MUTANTS = [
            promises.what_the_draft_costs_the_target_is_noticed),
     Mutant("copies pay always", adaptive, "_price", lambda load, num_tokens: 0.0,
            promises.copies_as_far_as_it_pays),
+    Mutant("a token costs what a plain forward does", adaptive, "_price",
+           lambda load, num_tokens: load.verify.at(1) * load.rate,
+           promises.a_token_is_asked_to_be_worth_its_place),
     Mutant("copies are credited to the draft", Copies, "means", lambda self: (1.0, 1.0),
            promises.a_draft_without_luck_leaves_the_copies_alone),
 ]  # fmt: skip

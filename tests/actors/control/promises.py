@@ -298,6 +298,17 @@ def copies_as_far_as_it_pays():
     assert drive(dear, chooser, 3000)[-1].ngram_k > 0
 
 
+def a_token_is_asked_to_be_worth_its_place():
+    """As likely as the tokens that are made in the time that it takes."""
+    for token_ms in (0.0, 0.05, 0.2):
+        world = World(Pipeline.FORECAST, token_ms=token_ms, acceptance=0.8)
+        chooser = controller(world)
+        choice = drive(world, chooser, 1000)[-1]
+        price = token_ms / 1000 * late_rate(world, chooser, 400)
+        assert choice.k > 0
+        assert abs(choice.min_chance - price) <= 0.1 * price, (token_ms, choice, price)
+
+
 def a_draft_without_luck_leaves_the_copies_alone():
     """Rows without a branch copy their past; what that yields is not credited to the draft."""
     settings = {"acceptance": 0.05, "ngram_acceptance": 0.9, "token_ms": 0.3}
@@ -326,5 +337,6 @@ PROMISES = [
     does_not_flap,
     width_shrinks_with_the_batch,
     copies_as_far_as_it_pays,
+    a_token_is_asked_to_be_worth_its_place,
     a_draft_without_luck_leaves_the_copies_alone,
 ]
