@@ -77,7 +77,7 @@ class InlinePeer:
 
     def tell(self, message: AnyMessage) -> None:
         self._worker.handle(message)
-        if self._ahead is None or self._ahead.done():
+        if self._step() and (self._ahead is None or self._ahead.done()):
             self._ahead = asyncio.get_running_loop().create_task(self._go_ahead())
 
     def on_push(self, take: Take) -> None:
@@ -94,9 +94,15 @@ class InlinePeer:
 
     async def _go_ahead(self) -> None:
         """As a worker's socket thread does between messages; here between whoever else runs."""
-        while (push := self._worker.advance()) is not None:
-            self._take(push)
+        while self._step():
             await asyncio.sleep(0)
+
+    def _step(self) -> bool:
+        """Whether there was something to do."""
+        push = self._worker.advance()
+        if push is not None:
+            self._take(push)
+        return push is not None
 
 
 class SocketPeer(asyncio.Protocol):

@@ -53,7 +53,6 @@ class Branch:
     chance: float  # that its next token is needed
     accepted: float = 1.0  # that all its tokens are, if the guess comes true
     num_tokens: int = 0  # behind the guess
-    is_over: bool = False
 
 
 class TokenTree:
@@ -151,9 +150,7 @@ class TokenTree:
         growing = (
             branch.tip
             for branch in self.branches
-            if branch.chance >= self._least
-            and branch.num_tokens < max_tokens
-            and not branch.is_over
+            if branch.chance >= self._least and branch.num_tokens < max_tokens
         )
         return [*filter(is_food, self.trunk), *filter(is_food, growing)]
 
@@ -168,16 +165,17 @@ class TokenTree:
 
         With odds, it ends before a token that is less likely than that to be accepted.
         """
+        if not self._odds:
+            min_chance = 0.0
         for number, branch in enumerate(self.branches):
             tip = self.nodes[branch.tip]
-            if branch.is_over or not tip.is_fed or tip.next_token < 0:
+            if branch.accepted < min_chance or not tip.is_fed or tip.next_token < 0:
                 continue
             if self._odds:
                 sure = self._odds.sure(tip.prob)
                 branch.accepted *= sure
                 branch.chance *= sure
-                branch.is_over = branch.accepted < min_chance
-            if not branch.is_over:
+            if branch.accepted >= min_chance:
                 branch.tip = self.add(branch.tip, tip.next_token)
                 branch.num_tokens += 1
                 yield number, tip

@@ -191,7 +191,7 @@ def test_a_branch_ends_before_a_token_that_is_not_worth_its_place():
             grow(tree, prob=0.9, min_chance=min_chance)
         assert likeliest_one.num_tokens == num_tokens
         assert max(branch.num_tokens for branch in tree.branches) == num_tokens
-        assert not grow(tree, prob=1.0), "what has ended does not go on"
+        assert not grow(tree, prob=1.0, min_chance=min_chance), "what has ended does not go on"
 
 
 def test_a_branch_that_cannot_grow_stops_no_other():
