@@ -52,15 +52,20 @@ class InlineWiring:
 class ProcessWiring:
     """A subprocess per worker, over the same sockets as a cluster: no Ray."""
 
-    def __init__(self, is_pinned: bool = True, has_spare: bool = False) -> None:
+    def __init__(
+        self, is_pinned: bool = True, has_spare: bool = False, keeps_off: bool = False
+    ) -> None:
         """
-        is_pinned: give target and draft cores of their own, where there are enough; until the
-            wiring is closed, the thread that started a target keeps off the target's.
+        is_pinned: give target and draft cores of their own, where there are enough.
+        keeps_off: keep the thread that starts a target, and those it starts from then on, off the
+            target's own cores until the wiring is closed. Nobody disturbs a forward then; for a
+            process that does nothing else.
         has_spare: keep one process ready with the libraries imported, some hundred megabytes, so
             that a restart only loads its model.
         """
         self.is_parallel = num_cores() > 1
         self._is_pinned = is_pinned
+        self._keeps_off = keeps_off
         self._has_spare = has_spare
         self._children: dict[str, ChildProcess] = {}  # by role
         self._peers: dict[str, Peer] = {}
@@ -72,7 +77,7 @@ class ProcessWiring:
         child = self._children[spec.role] = await self._child(spec.num_threads)
         own = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
         endpoint = await child.load(spec, own or tuple(cores()))  # it began on those of our thread
-        if own and spec.role == "target":
+        if self._keeps_off and own and spec.role == "target":
             os.sched_setaffinity(0, cores() - set(own))
         peer = self._peers[spec.role] = await SocketPeer.open(endpoint)
         if self._has_spare:
@@ -89,7 +94,7 @@ class ProcessWiring:
         await asyncio.gather(*(self.end(role) for role in list(self._children)))
         if self._spare is not None:
             await self._spare.end()
-        if self._is_pinned and cores():
+        if self._keeps_off and cores():
             os.sched_setaffinity(0, cores())
 
     async def _child(self, num_threads: int) -> ChildProcess:

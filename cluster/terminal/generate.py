@@ -91,7 +91,7 @@ async def _run(config: Config, wish: Wish) -> None:
     from outrider.actors.engine import Engine
     from outrider.cluster.engine_settings import engine_config
 
-    wiring = ProcessWiring() if wish.is_apart else InlineWiring()
+    wiring = ProcessWiring(keeps_off=True) if wish.is_apart else InlineWiring()
     engine = await Engine.start(engine_config(config), wiring, report)
     try:
         await _write(engine, wish)

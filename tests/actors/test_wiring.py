@@ -65,7 +65,7 @@ async def test_nobody_disturbs_the_target(folders):
     engine is none the worse for it.
     """
     all_cores, own = os.sched_getaffinity(0), set(cores_of("target", 1))
-    first, second = ProcessWiring(), ProcessWiring(is_pinned=False)
+    first, second = ProcessWiring(keeps_off=True), ProcessWiring(is_pinned=False)
     target = await first.start(replace(SPEC, role="target"))
     assert os.sched_getaffinity(0) == all_cores - own
     draft = await second.start(SPEC)

@@ -184,7 +184,7 @@ async def compare(args):
             config = {"numerics": "exact", "lookahead": "fixed", "has_ngram": False} | settings
             if name == "forecast F=1" and args.trace:
                 config["trace"] = args.trace
-            wiring = ProcessWiring() if is_apart else InlineWiring()
+            wiring = ProcessWiring(keeps_off=True) if is_apart else InlineWiring()
             engine = await Engine.start(EngineConfig(args.target, args.draft, **config), wiring)
             stack.push_async_callback(engine.stop)
             engines[name] = engine
