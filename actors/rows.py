@@ -10,6 +10,7 @@ import msgspec
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Chance = Annotated[float, msgspec.Meta(ge=0, le=1)]
 UInt64 = Annotated[int, msgspec.Meta(ge=0)]  # msgpack's widest; bounded by the format itself
 
 
@@ -98,7 +99,7 @@ class OutcomeRow(Record, frozen=True):
     tokens: tuple[TokenId, ...]  # the proposal, whoever made it; none where the row runs plainly
     max_tokens: Count  # a branch grows no longer; its guess of the target's token not counted
     num_branches: Count  # guesses over all positions, on average
-    min_chance: float = 0.0  # to be accepted, if its guess comes true, of a branch's last token
+    min_chance: Chance = 0.0  # to be accepted, if its guess comes true, of a branch's last token
 
 
 class ForecastRow(Record, frozen=True):

@@ -241,13 +241,14 @@ def _choice(k: int, fan: float, ngram_k: int, reason: str, min_chance: float = 0
 
 
 def _price(load: _Load, num_tokens: float) -> float:
-    """Of one more in a forward of so many: how many tokens are made in the time that it adds.
+    """Of one more in a forward of so many: how many tokens are made in the time that it adds, one
+    at most.
 
     Taken over as many tokens again: over a few, what they add drowns in the noise.
     """
     size = max(8.0, num_tokens)
     added_s = (load.verify.at(num_tokens + size) - load.verify.at(num_tokens)) / size
-    return load.rate * max(added_s, 0.0)
+    return min(load.rate * max(added_s, 0.0), 1.0)
 
 
 def _is_trial(load: _Load) -> bool:

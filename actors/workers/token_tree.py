@@ -165,8 +165,6 @@ class TokenTree:
 
         With odds, it ends before a token that is less likely than that to be accepted.
         """
-        if not self._odds:
-            min_chance = 0.0
         for number, branch in enumerate(self.branches):
             tip = self.nodes[branch.tip]
             if branch.accepted < min_chance or not tip.is_fed or tip.next_token < 0:

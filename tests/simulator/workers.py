@@ -242,7 +242,11 @@ class ModelledDraft(ModelledWorker):
     def _steps(self, fed):
         """What changed, by sequence."""
         for seq, (asked, tree) in self._forecasts.items():
-            growth = tuple((number, tip.next_token) for number, tip in tree.grow()) if fed else ()
+            growth = (
+                tuple((number, tip.next_token) for number, tip in tree.grow(asked.min_chance))
+                if fed
+                else ()
+            )
             forks = tuple(tree.fork(asked.num_branches))
             if forks or growth:
                 yield ForecastRow(seq, asked.id, forks, growth, (), ""), seq

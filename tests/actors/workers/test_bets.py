@@ -209,7 +209,7 @@ def test_a_branch_that_cannot_grow_stops_no_other():
 def shape(tree):
     """Where branches stand, and which of them grow."""
     forks = [tree.nodes[branch.tip].position for branch in tree.branches]
-    return forks, [sorted(grow(tree, prob, min_chance=0.5)) for prob in (0.01, 0.9, 0.01)]
+    return forks, [sorted(grow(tree, prob, min_chance=1.0)) for prob in (0.01, 0.9, 0.01)]
 
 
 def test_without_odds_nothing_that_was_drawn_shapes_the_tree():
