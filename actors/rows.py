@@ -19,7 +19,10 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EditRules(Record, frozen=True):
-    """What is done to each row of a sequence's logits before it is sampled (kernels/edits.py)."""
+    """What is done to each row of a sequence's logits before it is sampled.
+
+    Meaning and order: kernels/contract/logits_edits.py.
+    """
 
     bias_ids: tuple[TokenId, ...]
     bias: tuple[float, ...]

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.actors.errors import InvalidConfig, OutriderError
-from outrider.kernels.contract import Backend, DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import Backend, DraftKind, Proposals, Rule, Sampling
 
 Floats = npt.NDArray[np.floating]
 

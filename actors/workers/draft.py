@@ -21,8 +21,8 @@ from outrider.actors.workers.editor import edits_of
 from outrider.actors.workers.forecaster import TOP_M, Forecaster, sparse_row
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.rule import rule_of
-from outrider.kernels.contract import Rule
-from outrider.kernels.on_device import TensorBackend
+from outrider.kernels.contract.verdict import Rule
+from outrider.kernels.torch_backend import TensorBackend
 
 
 @dataclass(slots=True)

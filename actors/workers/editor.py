@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from outrider.kernels.contract.arrays import F32
 
 from outrider.actors.rows import EditRules, OpenRow
 from outrider.actors.sampling import Grammar, GrammarKind
 from outrider.actors.text.grammar import ALL, Grammars, Mask, Matcher, bits_of
-from outrider.kernels.contract import F32
-from outrider.kernels.edits import Edits
+from outrider.kernels.contract.logits_edits import Edits
 
 Flags = npt.NDArray[np.bool_]
 Path = Many[int]  # drafted tokens after the committed text

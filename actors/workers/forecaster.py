@@ -23,8 +23,8 @@ from outrider.actors.workers.editor import edits_of
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.rule import rule_of
 from outrider.actors.workers.token_tree import Node, TokenTree
-from outrider.kernels.contract import Draws, Rule, Sampling
-from outrider.kernels.on_device import TensorBackend
+from outrider.kernels.contract.verdict import Draws, Rule, Sampling
+from outrider.kernels.torch_backend import TensorBackend
 
 SamplingOf = Callable[[tuple[int, ...]], Sampling]  # by sequences, row by row
 

@@ -22,7 +22,7 @@ from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.pair import PairWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.actors.workers.worker import Worker
-from outrider.kernels.on_device import backend_for, choice
+from outrider.kernels.torch_backend import backend_for, choice
 
 PAGE_SIZE = 16
 WARM_ROWS, WARM_S = 288, 1.0  # a step of the default token budget, and somewhat more

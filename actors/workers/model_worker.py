@@ -22,8 +22,8 @@ from outrider.actors.text.grammar import Grammars
 from outrider.actors.workers.editor import Editor
 from outrider.actors.workers.page_names import PageNames
 from outrider.actors.workers.rule import sampling_of
-from outrider.kernels.contract import Sampling
-from outrider.kernels.on_device import TensorBackend
+from outrider.kernels.contract.verdict import Sampling
+from outrider.kernels.torch_backend import TensorBackend
 
 MAX_SAMPLINGS = 256
 

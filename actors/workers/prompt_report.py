@@ -8,12 +8,12 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 
 import torch
+from outrider.kernels.contract.arrays import F32
 
 from outrider.actors.rows import PromptRow, TopRow
 from outrider.actors.runner.step import Chunk
 from outrider.actors.workers.model_worker import WorkerSequence
-from outrider.kernels.contract import F32
-from outrider.kernels.logprobs import likeliest, log_softmax
+from outrider.kernels.ops.logprobs import likeliest, log_softmax
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence as Many
 import numpy as np
 
 from outrider.actors.rows import OpenRow
-from outrider.kernels.contract import Rule, Sampling
+from outrider.kernels.contract.verdict import Rule, Sampling
 
 
 def rule_of(row: OpenRow) -> Rule:

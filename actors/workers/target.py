@@ -22,7 +22,7 @@ from outrider.actors.workers.editor import edits_of
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.prompt_report import PromptReport, agreeing, logprobs_of, top_rows
 from outrider.actors.workers.rule import rule_of
-from outrider.kernels.contract import DraftKind, Proposals, Rule
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule
 
 
 class TargetWorker(ModelWorker):

@@ -1,4 +1,4 @@
-// Float32 arithmetic with the contract's bits: arithmetic.py in CUDA. Includes nothing, like every
+// Float32 arithmetic with the contract's bits: reference/arithmetic.py in CUDA. Includes nothing, like every
 // source here, so that NVRTC needs no toolkit.
 //
 // CuPy compiles with -ftz=true and the compiler may contract a * b + c. The operations below say

@@ -1,4 +1,4 @@
-"""`contract.Backend` on a CUDA device: logits are torch tensors there, verdicts NumPy arrays here.
+"""`Backend` on a CUDA device: logits are torch tensors there, verdicts NumPy arrays here.
 
 Owns the arguments of every launch and the device memory they lie in. A call is one upload, one or
 two launches and one download; nothing of vocabulary size is written or copied.
@@ -12,8 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outrider.kernels.checks import check_draws, check_verdicts
-from outrider.kernels.contract import I32, TILE, ContractError, Draws, Proposals, Sampling, Verdicts
+from outrider.kernels.contract.arrays import I32, ContractError
+from outrider.kernels.contract.checks import check_draws, check_verdicts
+from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.trees import Trees, TreeVerdicts, check_trees
+from outrider.kernels.contract.verdict import TILE, Draws, Proposals, Sampling, Verdicts
 from outrider.kernels.cuda import records
 from outrider.kernels.cuda.buffers import Buffer
 from outrider.kernels.cuda.kernels import (
@@ -26,8 +29,6 @@ from outrider.kernels.cuda.kernels import (
     instance,
 )
 from outrider.kernels.cuda.tensors import check_logits
-from outrider.kernels.edits import Edits
-from outrider.kernels.trees import Trees, TreeVerdicts, check_trees
 
 MAX_SUPPORT = 1024  # draft_row.cuh, draw.cu
 F32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
@@ -45,7 +46,7 @@ class Sent:
 
 
 class CudaBackend:
-    """`contract.Backend` for logits on one device. Kernels are compiled on first use.
+    """`Backend` for logits on one device. Kernels are compiled on first use.
 
     Thread-safe; calls wait for each other and for the device. With `fast_exp` the verdicts are not
     the CPU's bit for bit: off unless asked for, because what it saves has not been measured.
@@ -71,7 +72,7 @@ class CudaBackend:
         raw_logits: torch.Tensor | None = None,
         edits: Edits | None = None,
     ) -> Verdicts:
-        """See `contract.Backend.verify`. Logits [R, V] of float32, bfloat16 or float16."""
+        """See `Backend.verify`. Logits [R, V] of float32, bfloat16 or float16."""
         rows = proposals.tokens.size + proposals.num_drafted.size
         raw = logits if raw_logits is None else raw_logits
         check_logits("logits", logits, rows, self.device)
@@ -98,7 +99,7 @@ class CudaBackend:
         num_guesses: int = 0,
         edits: Edits | None = None,
     ) -> Draws:
-        """See `contract.Backend.draw`. Logits [R, V] of float32, bfloat16 or float16."""
+        """See `Backend.draw`. Logits [R, V] of float32, bfloat16 or float16."""
         check_logits("logits", logits, sampling.rule.size, self.device)
         check_draws(logits.shape[1], sampling, position, vocab_size, top_m, num_guesses)
         if top_m > MAX_SUPPORT:

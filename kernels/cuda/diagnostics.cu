@@ -5,7 +5,7 @@
 //
 // Shapes: draft_probs, target_probs, accept, residual [count]; rates [B, K], expected [B]; float.
 // Launch: any grid and block.
-// Source: Leviathan et al. 2211.17192. Oracle: diagnostics.py (the sum over i in order).
+// Source: Leviathan et al. 2211.17192. Oracle: ops/diagnostics.py (the sum over i in order).
 #include "arithmetic.cuh"
 
 __global__ void __launch_bounds__(256) acceptance(const float* draft_probs,

@@ -12,7 +12,7 @@
 //   top_m <= 1024, guesses [R, num_guesses].
 // Launch: grid (num_tiles, R), 256 threads; the last block of a row draws. Every element of the
 //   outputs is written.
-// Source: contract.py items 7, 10 and 11. Oracle: reference.py.
+// Source: contract/verdict.py items 7, 10 and 11. Oracle: reference/backend.py.
 #include "leaders.cuh"
 #include "search.cuh"
 

@@ -6,7 +6,7 @@
 // Shapes: logits [R, V], V <= 524288, float, bf16 or f16, any row stride; edits as in batch.cuh;
 //   cuts [R]. Rows of items without filters are left alone.
 // Launch: grid (R), a block of up to 512 threads a row; the bits do not depend on it.
-// Source: contract.py item 4. Oracle: reference_row.py.
+// Source: contract/verdict.py item 4. Oracle: reference/row.py.
 #include "search.cuh"
 
 template <class T>

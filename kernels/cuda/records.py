@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from outrider.kernels.contract.arrays import I32
 
-from outrider.kernels.contract import I32, Proposals, Rule, Sampling
-from outrider.kernels.edits import Edits
-from outrider.kernels.trees import Trees
+from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.trees import Trees
+from outrider.kernels.contract.verdict import Proposals, Rule, Sampling
 
 Records = NDArray[Any]
 

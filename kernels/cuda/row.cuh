@@ -1,4 +1,4 @@
-// One row of logits: loads, edits, scale, filters, ordered sums. edits.py, the contract's items 1
+// One row of logits: loads, edits, scale, filters, ordered sums. contract/logits_edits.py, the contract's items 1
 // to 4.
 //
 // A block of 256 threads owns a tile of 4096 ids; a thread 8 neighbours in its lower half and the

@@ -11,7 +11,7 @@
 //   path [B, max_path], logprobs [B, max_path + 1].
 // Launch: grid (num_tiles, R), 256 threads; the last block of an item walks, with one warp. Every
 //   element of the outputs is written.
-// Source: trees.py, which is the oracle as well.
+// Source: reference/trees.py, which is the oracle as well.
 #include "round.cuh"
 
 struct TreeRow {

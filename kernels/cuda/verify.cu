@@ -11,7 +11,7 @@
 // Launch: grid (num_tiles, R), 256 threads. A block reduces one tile to a Partial; the last block
 //   of an item judges it, a warp a row. Tiles and orders are fixed, so the bits do not depend on
 //   grid, batch or GPU. Every element of the outputs is written; nothing else needs clearing.
-// Source: contract.py; Leviathan et al. 2211.17192, Daliri et al. 2408.07978. Oracle: reference.py.
+// Source: contract/verdict.py; Leviathan et al. 2211.17192, Daliri et al. 2408.07978. Oracle: reference/backend.py.
 #include "round.cuh"
 
 constexpr int ROWS_AT_ONCE = STRIPS;  // a warp each

@@ -18,7 +18,7 @@ from outrider.actors.speculative import (
     TokenOutOfRange,
     VocabularyDiffers,
 )
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.cpu.backend import CpuBackend
 
 VOCAB = 4
 BACKEND = CpuBackend()

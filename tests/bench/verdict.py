@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from outrider.kernels.contract import DraftKind, Proposals, Rule, Sampling
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.cpu.backend import CpuBackend
 
 
 def median_ms(call: Callable[[], object], seconds: float = 1.0) -> float:

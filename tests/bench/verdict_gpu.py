@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kernels.cuda.batches import VerifyBatch
 from kernels.cuda.recording import recorded
 
-from outrider.kernels.contract import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.kernels import why_unusable
 

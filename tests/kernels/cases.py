@@ -3,16 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from outrider.kernels.contract.arrays import F32
 
-from outrider.kernels.contract import (
-    F32,
-    DraftKind,
-    Draws,
-    Proposals,
-    Rule,
-    Sampling,
-    Verdicts,
-)
+from outrider.kernels.contract.verdict import DraftKind, Draws, Proposals, Rule, Sampling, Verdicts
 
 
 @dataclass(frozen=True, slots=True)

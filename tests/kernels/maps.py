@@ -2,15 +2,15 @@
 
 import numba
 import numpy as np
+from outrider.kernels.contract.arrays import F32
 
-from outrider.kernels import compiled_arithmetic
-from outrider.kernels.contract import F32
+from outrider.kernels.cpu import arithmetic
 
 
 @numba.njit(error_model="numpy")
 def hardware_fma(a: F32, b: F32, c: F32, out: F32) -> None:
     for i in range(len(a)):
-        out[i] = compiled_arithmetic.fma(a[i], b[i], c[i])
+        out[i] = arithmetic.fma(a[i], b[i], c[i])
 
 
 @numba.njit(error_model="numpy")
@@ -18,6 +18,6 @@ def compiled_maps(
     x: F32, bits: np.ndarray, y: F32, exps: F32, exponentials: F32, logs: F32
 ) -> None:
     for i in range(len(x)):
-        exps[i] = compiled_arithmetic.exp(x[i])
-        exponentials[i] = compiled_arithmetic.exponential(bits[i])
-        logs[i] = compiled_arithmetic.log(y[i])
+        exps[i] = arithmetic.exp(x[i])
+        exponentials[i] = arithmetic.exponential(bits[i])
+        logs[i] = arithmetic.log(y[i])

@@ -12,10 +12,10 @@ from kernels.cases import random_case, random_logits, random_sampling, same_bits
 from kernels.maps import compiled_maps
 from kernels.toy import ToyModel, coupled_joint, largest_gap, rejection_joint
 
-from outrider.kernels import philox
-from outrider.kernels.contract import DraftKind, Proposals, Rule, Sampling
-from outrider.kernels.cpu import CpuBackend
-from outrider.kernels.distribution import softmax, top_k_filter, top_p_filter
+from outrider.kernels.contract import philox
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.cpu.backend import CpuBackend
+from outrider.kernels.ops.distribution import softmax, top_k_filter, top_p_filter
 
 DENSE, ONE_HOT, MISSING = DraftKind.DENSE, DraftKind.ONE_HOT, DraftKind.MISSING
 
@@ -23,18 +23,20 @@ DENSE, ONE_HOT, MISSING = DraftKind.DENSE, DraftKind.ONE_HOT, DraftKind.MISSING
 def rejection_is_lossless(k: SimpleNamespace) -> None:
     target, draft = ToyModel(3, 3, seed=3), ToyModel(3, 3, seed=7)
     for kinds in ((DENSE, DENSE), (ONE_HOT, DENSE)):
-        gap = largest_gap(rejection_joint(k.decision, target, draft, kinds), target.joint(3))
+        gap = largest_gap(
+            rejection_joint(k.acceptance_rules, target, draft, kinds), target.joint(3)
+        )
         assert gap < 1e-12, kinds
 
 
 def missing_row_draws_from_the_full_target(k: SimpleNamespace) -> None:
     target, draft = ToyModel(3, 3, seed=3), ToyModel(3, 3, seed=7)
-    got = rejection_joint(k.decision, target, draft, (DENSE, MISSING))
+    got = rejection_joint(k.acceptance_rules, target, draft, (DENSE, MISSING))
     assert largest_gap(got, target.joint(3)) < 1e-12
 
 
 def zero_target_is_never_accepted(k: SimpleNamespace) -> None:
-    assert not k.decision.accepts(0.0, 0.5, 0.0)
+    assert not k.acceptance_rules.accepts(0.0, 0.5, 0.0)
 
 
 def zero_residual_falls_back_to_the_target(k: SimpleNamespace) -> None:
@@ -48,20 +50,22 @@ def zero_residual_falls_back_to_the_target(k: SimpleNamespace) -> None:
             seen.append((weights.tolist(), covered.any()))
             return 0
 
-    k.decision.judge_rejection([0], lambda j: target, lambda j: target, Reject())
+    k.acceptance_rules.judge_rejection([0], lambda j: target, lambda j: target, Reject())
     assert seen == [([0.25, 0.75], False)]
 
 
 def coupled_emits_the_targets_own_draws(k: SimpleNamespace) -> None:
     target = ToyModel(3, 3, seed=5)
     for chain in itertools.product(range(3), repeat=2):
-        assert largest_gap(coupled_joint(k.decision, target, chain), target.joint(3)) < 1e-12
+        assert (
+            largest_gap(coupled_joint(k.acceptance_rules, target, chain), target.joint(3)) < 1e-12
+        )
 
 
 def noise_keys_are_the_designed_ones(k: SimpleNamespace) -> None:
     """Seed, choice, position of the row, purpose and token id, word by word."""
     ids = np.arange(8, dtype=np.int32)
-    noise = k.reference.Noise(2**40 + 9, 3, 50)
+    noise = k.backend.Noise(2**40 + 9, 3, 50)
     for row, purpose in itertools.product((0, 2), philox.Purpose):
         words = philox.philox4x32((ids // 4, 50 + row, purpose | 3 << 8, 0), 2**40 + 9)
         assert noise.bits(row, purpose, ids).tolist() == words[np.arange(8), ids % 4].tolist()
@@ -91,7 +95,7 @@ def rejection_item(k: SimpleNamespace, seed: int) -> object:
     """One item of two rows at position 40, six ids."""
     logits = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
     sampling = Sampling.of(rule=Rule.REJECTION, seed=seed)
-    return k.reference.Item(logits, logits, 0, Proposals.one_hot([[1]], [40]), sampling)
+    return k.backend.Item(logits, logits, 0, Proposals.one_hot([[1]], [40]), sampling)
 
 
 def exponentials_are_precise_near_zero(k: SimpleNamespace) -> None:
@@ -127,14 +131,14 @@ def filters_keep_ties_and_their_order(k: SimpleNamespace) -> None:
         logits = np.round(rng.normal(0, 2, 12)).astype(np.float32)
         top_k, top_p = int(rng.integers(0, 12)), np.float32(rng.uniform(0.2, 1))
         expected = softmax(top_p_filter(top_k_filter(logits, top_k), float(top_p)))
-        probs = k.reference_row.Row.of(logits, np.float32(1), top_k, top_p).probs()
+        probs = k.row.Row.of(logits, np.float32(1), top_k, top_p).probs()
         assert np.allclose(probs, expected, rtol=2e-6, atol=0)
 
 
 def greedy_ties_go_to_the_lowest_id(k: SimpleNamespace) -> None:
     logits = np.array([[1, 5, 0, 5, -2]], np.float32)
     none = Proposals.one_hot([[]], [0])
-    got = k.reference.ReferenceBackend().verify(logits, none, Sampling.of(rule=Rule.GREEDY))
+    got = k.backend.ReferenceBackend().verify(logits, none, Sampling.of(rule=Rule.GREEDY))
     assert got.token.tolist() == [1]
 
 
@@ -142,7 +146,7 @@ def logprobs_are_raw(k: SimpleNamespace) -> None:
     logits = np.array([[1, 5, 0, 4, -2]], np.float32)
     none = Proposals.one_hot([[]], [0])
     sampling = Sampling.of(rule=Rule.COUPLED, temperature=0.5, top_k=2)
-    got = k.reference.ReferenceBackend().verify(logits, none, sampling)
+    got = k.backend.ReferenceBackend().verify(logits, none, sampling)
     assert np.isclose(got.logprobs[0, 0], np.log(softmax(logits))[0, got.token[0]])
 
 
@@ -153,7 +157,7 @@ def support_is_what_was_drawn_from(k: SimpleNamespace) -> None:
     for seed in range(20):
         sampling = Sampling.of(rule=Rule.REJECTION, seed=seed)
         at = np.array([6], np.int32)
-        got = k.reference.ReferenceBackend().draw(logits, sampling, at, vocab_size=40, top_m=5)
+        got = k.backend.ReferenceBackend().draw(logits, sampling, at, vocab_size=40, top_m=5)
         support, probs = got.support_ids[0], got.support_probs[0].astype(float)
         assert np.isclose(probs.sum(), 1)
         assert sorted(np.argsort(-logits[0], kind="stable")[:5]) == support.tolist()
@@ -169,7 +173,7 @@ def guesses_are_the_race_in_order(k: SimpleNamespace) -> None:
         logits = random_logits(rng, 1, 40)
         for rule, purpose in ((Rule.GREEDY, None), (Rule.COUPLED, 0), (Rule.REJECTION, 2)):
             sampling = Sampling.of(rule=rule, seed=seed)
-            backend = k.reference.ReferenceBackend()
+            backend = k.backend.ReferenceBackend()
             at = np.array([3], np.int32)
             got = backend.draw(logits, sampling, at, vocab_size=40, num_guesses=5).guesses[0]
             scores = logits[0].astype(float)
@@ -182,7 +186,7 @@ def guesses_are_the_race_in_order(k: SimpleNamespace) -> None:
 
 
 def cpu_gives_the_same_bits(k: SimpleNamespace) -> None:
-    cpu, oracle = CpuBackend(), k.reference.ReferenceBackend()
+    cpu, oracle = CpuBackend(), k.backend.ReferenceBackend()
     for seed, width in [*((seed, 5) for seed in range(40)), *((seed, 4099) for seed in range(4))]:
         case = random_case(seed, width)
         arguments = (case.logits, case.proposals, case.sampling)

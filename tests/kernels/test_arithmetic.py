@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from kernels.maps import compiled_maps, hardware_fma
+from outrider.kernels.contract.arrays import F32
 
-from outrider.kernels import arithmetic
-from outrider.kernels.contract import F32, TILE
+from outrider.kernels.contract.verdict import TILE
+from outrider.kernels.reference import arithmetic
 
 
 def ulps(got: F32, truth: np.ndarray) -> float:

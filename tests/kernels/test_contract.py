@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from outrider.kernels.contract.arrays import ContractError
 
-from outrider.kernels.contract import ContractError, DraftKind, Proposals, Rule, Sampling
-from outrider.kernels.cpu import CpuBackend
-from outrider.kernels.reference import ReferenceBackend
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.cpu.backend import CpuBackend
+from outrider.kernels.reference.backend import ReferenceBackend
 
 I32, F32, U8 = np.int32, np.float32, np.uint8
 

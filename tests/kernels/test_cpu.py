@@ -8,7 +8,7 @@ from kernels.cases import Case, random_case, random_logits, random_sampling, sam
 from numba import types
 from numba.core import caching
 
-from outrider.kernels.contract import (
+from outrider.kernels.contract.verdict import (
     TILE,
     DraftKind,
     Fault,
@@ -17,8 +17,8 @@ from outrider.kernels.contract import (
     Sampling,
     Verdicts,
 )
-from outrider.kernels.cpu import CpuBackend, cached
-from outrider.kernels.reference import ReferenceBackend
+from outrider.kernels.cpu.backend import CpuBackend, cached
+from outrider.kernels.reference.backend import ReferenceBackend
 
 ORACLE = ReferenceBackend()
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from kernels.statistics import chi_square_odds
+from outrider.kernels.contract.arrays import ContractError
 
-from outrider.kernels.contract import ContractError
-from outrider.kernels.diagnostics import (
+from outrider.kernels.ops.diagnostics import (
     compute_acceptance_probs,
     compute_expected_tokens,
     verify_speculative_tokens,

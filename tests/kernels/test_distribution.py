@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 from kernels.cases import random_logits
+from outrider.kernels.contract.arrays import ContractError
 
-from outrider.kernels.contract import ContractError
-from outrider.kernels.distribution import (
+from outrider.kernels.ops.distribution import (
     log_softmax,
     min_p_filter,
     softmax,
     top_k_filter,
     top_p_filter,
 )
-from outrider.kernels.reference_row import Row
+from outrider.kernels.reference.row import Row
 
 LOGITS = np.log([[0.5, 0.25, 0.15, 0.1]])
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from outrider.kernels.logprobs import likeliest, log_softmax
+from outrider.kernels.ops.logprobs import likeliest, log_softmax
 
 
 def test_they_are_the_softmax_and_do_not_depend_on_the_batch():

@@ -8,23 +8,32 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from kernels.mutants import MUTANTS, Mutant
 
-from outrider.kernels import contract
+from outrider.kernels.contract import verdict
 
-FOLDER = Path(contract.__file__).parent
-ORDER = ("philox", "arithmetic", "decision", "reference_row", "reference")  # imports point left
+FOLDER = Path(verdict.__file__).parents[1]
+# Imports point left.
+ORDER = (
+    "contract.philox",
+    "reference.arithmetic",
+    "reference.acceptance_rules",
+    "reference.row",
+    "reference.backend",
+)
 
 
 def load(mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Copies of the oracle's modules that import each other, one of them mutated."""
     monkeypatch.setitem(sys.modules, "mutant", ModuleType("mutant"))
     modules = {}
-    for name in ORDER:
-        source = (FOLDER / f"{name}.py").read_text()
+    for path in ORDER:
+        name = path.rpartition(".")[2]
+        source = (FOLDER / f"{path.replace('.', '/')}.py").read_text()
         if mutant is not None and mutant.module == name:
             assert source.count(mutant.old) == 1, f"{mutant.name}: not in {name}.py exactly once"
             source = source.replace(mutant.old, mutant.new)
         for other in ORDER:
-            source = source.replace(f"outrider.kernels.{other} ", f"mutant.{other} ")
+            leaf = other.rpartition(".")[2]
+            source = source.replace(f"outrider.kernels.{other} ", f"mutant.{leaf} ")
         modules[name] = ModuleType(f"mutant.{name}")
         monkeypatch.setitem(sys.modules, f"mutant.{name}", modules[name])
         exec(compile(source, f"mutant {name}.py", "exec"), vars(modules[name]))

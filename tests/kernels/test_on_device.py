@@ -7,10 +7,10 @@ import pytest
 import torch
 from kernels.cases import random_case, same_bits
 
-from outrider.kernels import on_device
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels import torch_backend
+from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda import kernels
-from outrider.kernels.on_device import OnHost, backend_for, choice
+from outrider.kernels.torch_backend import OnHost, backend_for, choice
 
 
 def test_tensors_are_judged_as_arrays() -> None:
@@ -33,7 +33,7 @@ def test_the_choice_gives_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice(cuda) == (False, "CPU kernels, logits copied from cuda:1: no driver")
     assert isinstance(backend_for(cuda), OnHost)
     monkeypatch.setattr(kernels, "why_unusable", lambda: None)
-    monkeypatch.setattr(on_device.torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch_backend.torch.cuda, "get_device_name", lambda device: "a GPU")
     is_cuda, line = choice(cuda)
     assert is_cuda
     assert re.fullmatch(r"CuPy kernels on cuda:1 \(a GPU\)", line)

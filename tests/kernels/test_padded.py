@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from outrider.kernels.contract.arrays import ContractError
 
-from outrider.kernels.contract import ContractError
-from outrider.kernels.cpu import CpuBackend
-from outrider.kernels.padded import Greedy, PaddedVerdicts, Sampled, Trees, verify_padded
+from outrider.kernels.cpu.backend import CpuBackend
+from outrider.kernels.ops.padded import Greedy, PaddedVerdicts, Sampled, Trees, verify_padded
 
 BACKEND = CpuBackend()
 BINARY = (0, 1, 0, 0, 1, 1)  # two roots with two children each

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.kernels.philox import Purpose, noise_bits, philox4x32
+from outrider.kernels.contract.philox import Purpose, noise_bits, philox4x32
 
 # Random123, kat_vectors, philox4x32 10 rounds: counter, key (low word first), result.
 VECTORS = [

@@ -12,9 +12,9 @@ import pytest
 from kernels.statistics import chi_square_odds
 from scipy import stats
 
-from outrider.kernels import distribution
-from outrider.kernels.contract import DraftKind, Proposals, Rule, Sampling
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.cpu.backend import CpuBackend
+from outrider.kernels.ops import distribution
 
 CPU = CpuBackend()
 LIMIT = 1e-6

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.contract import DraftKind
+from outrider.kernels.contract.verdict import DraftKind
 
 Result = TypeVar("Result")
 Tokens = tuple[int, ...]

@@ -10,8 +10,8 @@ from outrider.actors.coordinator import Coordinator
 from outrider.actors.errors import OutriderError
 from outrider.actors.runner.runner import Runner
 from outrider.actors.workers.target import TargetWorker
-from outrider.kernels.contract import Proposals
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.contract.verdict import Proposals
+from outrider.kernels.cpu.backend import CpuBackend
 
 
 def keeps_a_rejected_row(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 from outrider.actors.rows import EditRules, OpenRow
 from outrider.actors.workers.editor import Editor, edits_of
-from outrider.kernels.edits import edited
+from outrider.kernels.contract.logits_edits import edited
 
 WIDTH = 50
 PROMPT = (3, 4, 5, 4)

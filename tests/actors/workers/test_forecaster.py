@@ -19,8 +19,8 @@ from outrider.actors.workers.bets import MOST, Odds
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.rule import sampling_of
 from outrider.actors.workers.token_tree import TokenTree
-from outrider.kernels.cpu import CpuBackend
-from outrider.kernels.on_device import OnHost
+from outrider.kernels.cpu.backend import CpuBackend
+from outrider.kernels.torch_backend import OnHost
 
 PROMPT = (3, 14, 15, 9, 26)
 

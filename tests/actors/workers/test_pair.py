@@ -10,8 +10,8 @@ from outrider.actors.runner.runner import Runner
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.pair import PairWorker
 from outrider.actors.workers.target import TargetWorker
-from outrider.kernels.cpu import CpuBackend
-from outrider.kernels.on_device import OnHost
+from outrider.kernels.cpu.backend import CpuBackend
+from outrider.kernels.torch_backend import OnHost
 
 
 class Description:

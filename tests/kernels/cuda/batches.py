@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from kernels.cases import random_case, random_logits, random_sampling
+from outrider.kernels.contract.arrays import I32
 
-from outrider.kernels.contract import I32, Backend, Draws, Proposals, Rule, Sampling, Verdicts
+from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.verdict import Backend, Draws, Proposals, Rule, Sampling, Verdicts
 from outrider.kernels.cuda.backend import CudaBackend
-from outrider.kernels.edits import Edits
 
 BF16 = (torch.bfloat16,)  # one instance of a kernel to compile
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

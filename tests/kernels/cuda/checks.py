@@ -17,11 +17,11 @@ from kernels.cuda.forests import broods
 from kernels.cuda.sanitized import SanitizedLauncher
 from kernels.emulator.build import Sanitizer
 from kernels.statistics import chi_square_odds
+from outrider.kernels.reference.trees import verify_trees
 
-from outrider.kernels.contract import TILE, DraftKind, Proposals, Rule, Sampling
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.contract.verdict import TILE, DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda.backend import CudaBackend
-from outrider.kernels.trees import verify_trees
 
 Edit = Callable[[str], str]
 LIMIT = 1e-6  # odds of a false alarm, on fresh seeds

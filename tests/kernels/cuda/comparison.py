@@ -7,7 +7,7 @@ from kernels.cuda.batches import batches
 from kernels.cuda.emulated import emulated
 
 from outrider.kernels.cuda.backend import CudaBackend
-from outrider.kernels.reference import ReferenceBackend
+from outrider.kernels.reference.backend import ReferenceBackend
 
 
 @cache

@@ -5,9 +5,9 @@ import torch
 from kernels.cases import draft_probs, random_logits, random_sampling
 from kernels.cuda.batches import random_edits
 
-from outrider.kernels.contract import DraftKind, Rule, Sampling
-from outrider.kernels.edits import Edits
-from outrider.kernels.trees import Trees
+from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.trees import Trees
+from outrider.kernels.contract.verdict import DraftKind, Rule, Sampling
 
 I32, F32, U8 = np.int32, np.float32, np.uint8
 

@@ -1,4 +1,4 @@
-// The device functions over arrays, to be compared with arithmetic.py and philox.py.
+// The device functions over arrays, to be compared with reference/arithmetic.py and contract/philox.py.
 __global__ void maps(const float* x, const u32* bits, int count, float* exps, float* logs,
                      float* exponentials, float* uniforms) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) {

@@ -7,8 +7,8 @@ import pytest
 from kernels.emulator.emulator import RawModule
 from kernels.test_philox import VECTORS
 
-from outrider.kernels import arithmetic
 from outrider.kernels.cuda.source import expanded
+from outrider.kernels.reference import arithmetic
 
 NAMES = ["maps", "words", "wrongs"]
 

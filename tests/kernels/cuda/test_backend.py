@@ -10,9 +10,10 @@ from kernels.cases import same_bits
 from kernels.cuda.batches import verify_batch
 from kernels.cuda.emulated import emulated
 from kernels.cuda.recording import recorded
+from outrider.kernels.contract.arrays import ContractError
 
-from outrider.kernels.contract import ContractError, DraftKind, Proposals, Rule, Sampling
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda import kernels
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.source import source

@@ -12,7 +12,7 @@ from kernels.cuda.batches import batches
 from kernels.cuda.comparison import differences
 from kernels.cuda.emulated import emulated
 
-from outrider.kernels.contract import TILE
+from outrider.kernels.contract.verdict import TILE
 
 NUM_PARTS = 8
 # 5,100 batches of two proposals or three draws: rules, filters, kinds of draft rows, dtypes, k 0-8.

@@ -9,7 +9,7 @@ from kernels.cases import far_apart, same_bits
 from kernels.cuda.batches import BF16, batches
 from kernels.cuda.emulated import CPU, emulated, loader
 
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.kernels import Module
 

@@ -10,8 +10,8 @@ from kernels.cases import far_apart, same_bits
 from kernels.cuda.batches import DrawBatch, VerifyBatch, batches, verify_batch
 from kernels.cuda.recording import recorded
 
-from outrider.kernels.contract import Rule, Verdicts
-from outrider.kernels.cpu import CpuBackend
+from outrider.kernels.contract.verdict import Rule, Verdicts
+from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.kernels import why_unusable
 

@@ -12,8 +12,8 @@ import torch
 from kernels.cuda.emulated import emulated
 from kernels.statistics import chi_square_odds
 
-from outrider.kernels import distribution
-from outrider.kernels.contract import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.ops import distribution
 
 LIMIT = 1e-6
 WIDTH, COUNT, TOP_M = 4, 1_000, 3

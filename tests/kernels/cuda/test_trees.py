@@ -10,20 +10,15 @@ from kernels.cases import random_logits, same_bits
 from kernels.cuda.emulated import emulated
 from kernels.cuda.forests import random_case, random_trees
 from kernels.statistics import chi_square_odds
+from outrider.kernels.contract.arrays import ContractError
+from outrider.kernels.reference.trees import verify_trees
 
-from outrider.kernels.contract import (
-    TILE,
-    ContractError,
-    DraftKind,
-    Proposals,
-    Rule,
-    Sampling,
-)
-from outrider.kernels.distribution import softmax
-from outrider.kernels.padded import Greedy, verify_padded
-from outrider.kernels.padded import Trees as PaddedTrees
-from outrider.kernels.reference import ReferenceBackend
-from outrider.kernels.trees import Trees, TreeVerdicts, verify_trees
+from outrider.kernels.contract.trees import Trees, TreeVerdicts
+from outrider.kernels.contract.verdict import TILE, DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.ops.distribution import softmax
+from outrider.kernels.ops.padded import Greedy, verify_padded
+from outrider.kernels.ops.padded import Trees as PaddedTrees
+from outrider.kernels.reference.backend import ReferenceBackend
 
 LIMIT = 1e-6  # odds of a false alarm, on fresh seeds
 I32, F32, U8 = np.int32, np.float32, np.uint8

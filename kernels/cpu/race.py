@@ -8,7 +8,8 @@ from numpy import int32 as i32
 from numpy import uint32 as u32
 from numpy import uint64 as u64
 
-from outrider.kernels.compiled_arithmetic import (
+from outrider.kernels.contract.verdict import TILE
+from outrider.kernels.cpu.arithmetic import (
     EXP_FLOOR,
     ONE,
     ZERO,
@@ -19,8 +20,7 @@ from outrider.kernels.compiled_arithmetic import (
     exponential,
     philox_words,
 )
-from outrider.kernels.compiled_row import exps
-from outrider.kernels.contract import TILE
+from outrider.kernels.cpu.row import exps
 
 
 @compiled

@@ -16,30 +16,24 @@ import numpy as np
 from numba import types
 from numpy.lib.stride_tricks import as_strided
 
-from outrider.kernels import compiled_draw, compiled_verdict
-from outrider.kernels.checks import check_draw, check_verify
-from outrider.kernels.contract import (
-    F32,
-    I32,
-    Draws,
-    Proposals,
-    Sampling,
-    Verdicts,
-)
-from outrider.kernels.edits import Edits, edited
+from outrider.kernels.contract.arrays import F32, I32
+from outrider.kernels.contract.checks import check_draw, check_verify
+from outrider.kernels.contract.logits_edits import Edits, edited
+from outrider.kernels.contract.verdict import Draws, Proposals, Sampling, Verdicts
+from outrider.kernels.cpu import draw, verdict
 
 # What the machine code is made from. Numba's cache looks at one file only, so the key names all.
 SOURCES = (
-    "arithmetic.py",
-    "compiled_arithmetic.py",
-    "compiled_draw.py",
-    "compiled_filter.py",
-    "compiled_race.py",
-    "compiled_row.py",
-    "compiled_verdict.py",
-    "contract.py",
-    "cpu.py",
-    "philox.py",
+    "contract/philox.py",
+    "contract/verdict.py",
+    "cpu/arithmetic.py",
+    "cpu/backend.py",
+    "cpu/draw.py",
+    "cpu/filter.py",
+    "cpu/race.py",
+    "cpu/row.py",
+    "cpu/verdict.py",
+    "reference/arithmetic.py",
 )
 NO_IDS, NO_PROBS = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32)
 
@@ -86,18 +80,20 @@ def cached(signature: Any, function: Callable[..., None]) -> Any:
 @cache
 def entry_points() -> tuple[Any, Any]:
     """The machine code of (verify, draw): from the disk cache, else compiled now."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[1]
     digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).digest()
 
-    def verify(logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out: Any) -> None:
+    def verify_flat(
+        logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out: Any
+    ) -> None:
         digest  # noqa: B018  a closure's values are part of the cache's key
-        compiled_verdict.verify(logits, raw, proposals, rows, sampling, out)
+        verdict.verify(logits, raw, proposals, rows, sampling, out)
 
-    def draw(logits: Any, position: Any, sampling: Any, out: Any) -> None:
+    def draw_flat(logits: Any, position: Any, sampling: Any, out: Any) -> None:
         digest  # noqa: B018
-        compiled_draw.draw(logits, position, sampling, out)
+        draw.draw(logits, position, sampling, out)
 
-    return cached(VERIFY, verify), cached(DRAW, draw)
+    return cached(VERIFY, verify_flat), cached(DRAW, draw_flat)
 
 
 def _flat(logits: F32) -> F32:

@@ -1,7 +1,7 @@
 """Verification of whole probability tensors, and what acceptance rates are worth.
 
 Owns the three operations that take dense [B, K, V] probabilities. The serving path takes logits
-and sparse draft rows (`contract.Backend.verify`); these share its rule, not its speed.
+and sparse draft rows (`Backend.verify`); these share its rule, not its speed.
 """
 
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.arithmetic import exponential, uniform
-from outrider.kernels.contract import F32, I32, ContractError
-from outrider.kernels.decision import Probs, accepts, judge_rejection, residual
-from outrider.kernels.philox import Purpose, noise_bits
+from outrider.kernels.contract.arrays import F32, I32, ContractError
+from outrider.kernels.contract.philox import Purpose, noise_bits
+from outrider.kernels.reference.acceptance_rules import Probs, accepts, judge_rejection, residual
+from outrider.kernels.reference.arithmetic import exponential, uniform
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 Owns the sparse form in which they cross into a backend, and their definition in NumPy. DESIGN's
 order: logit bias (a banned id is a bias of -inf), repetition, frequency and presence, grammar. All
-of it is float32, each operation rounded: part of the arithmetic law of `contract.py`.
+of it is float32, each operation rounded: part of the arithmetic law of `contract/verdict.py`.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.kernels.contract import F32, I32, U32, ContractError, expect_array
+from outrider.kernels.contract.arrays import F32, I32, U32, ContractError, expect_array
 
 
 @dataclass(frozen=True, slots=True)

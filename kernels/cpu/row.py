@@ -10,8 +10,8 @@ import numpy as np
 from numpy import float32 as f32
 from numpy import int32 as i32
 
-from outrider.kernels.compiled_arithmetic import ZERO, as_float, as_int, compiled, exp
-from outrider.kernels.contract import TILE, Fault
+from outrider.kernels.contract.verdict import TILE, Fault
+from outrider.kernels.cpu.arithmetic import ZERO, as_float, as_int, compiled, exp
 
 HALF_TILE = TILE // 2
 MAGNITUDE = i32(0x7FFFFFFF)

@@ -1,12 +1,12 @@
 """Raw log-probabilities for people: the likeliest ids of a row, and those of given ids.
 
-The verdict gives the emitted tokens' own (`contract.py`, 9). These are of the same rows, to float32
-precision; each row by itself, so that they do not depend on the batch.
+The verdict gives the emitted tokens' own (`contract/verdict.py`, 9). These are of the same rows, to
+float32 precision; each row by itself, so that they do not depend on the batch.
 """
 
 import numpy as np
 
-from outrider.kernels.contract import F32, I32
+from outrider.kernels.contract.arrays import F32, I32
 
 
 def log_softmax(logits: F32) -> F32:

@@ -2,7 +2,7 @@
 
 Owns the words (`Rule`, `DraftKind`, `Fault`), the arrays that cross the boundary (`Sampling`,
 `Proposals`, `Verdicts`, `Draws`) and the protocol `Backend`. Knows no implementation:
-`reference.py` is the definition in NumPy, `cpu.py` the same bits fast.
+`reference/backend.py` is the definition in NumPy, `cpu/backend.py` the same bits fast.
 
 B items, R rows of logits, N drafted tokens, V ids, M entries of a sparse row, K = max(num_drafted).
 Item b owns num_drafted[b] + 1 consecutive rows; its row j draws the token at position[b] + j.
@@ -13,7 +13,7 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
 1.  Scale: `z = logit * (1 / temperature) + 0`. The sum turns -0 into +0; greedy scales by 1.
     A NaN or +inf among them, or nothing above -inf, is the item's fault; -inf is a masked id.
 2.  Tiles of 4096 consecutive ids. `m_t` is a tile's largest z, `M` the row's. `exp` and `log` are
-    the polynomials of `arithmetic.py`; `exp(x) = 0` for x <= -64.
+    the polynomials of `reference/arithmetic.py`; `exp(x) = 0` for x <= -64.
 3.  Sums. `tree(a)`: pad with zeros to a power of two, add neighbours (0+1, 2+3, ...) until one is
     left. A tile: pad to 4096, add the upper half to the lower, then tree. (256 threads with 8
     neighbours each in two strides of 2048; lanes by xor 1, 2, 4, 8, 16; then warps.) A row:
@@ -45,27 +45,29 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from outrider.kernels.contract.arrays import (
+    F32,
+    I32,
+    U8,
+    U32,
+    U64,
+    ContractError,
+    expect_array,
+    expect_within,
+)
+
 if TYPE_CHECKING:
-    from outrider.kernels.edits import Edits
-F32: TypeAlias = NDArray[np.float32]
-I32: TypeAlias = NDArray[np.int32]
-U8: TypeAlias = NDArray[np.uint8]
-U32: TypeAlias = NDArray[np.uint32]
-U64: TypeAlias = NDArray[np.uint64]
+    from outrider.kernels.contract.logits_edits import Edits
 
 TILE = 4096
 MAX_GUESSES = 64  # of a draft's row
 MAX_CHOICE = 2**24 - 1  # shares a counter word with the purpose
 MIN_TEMPERATURE, MAX_TEMPERATURE = 2.0**-20, 2.0**20
-
-
-class ContractError(ValueError):
-    """Arrays that do not fit each other or the contract; the message says got and expected."""
 
 
 class Rule(IntEnum):
@@ -91,24 +93,6 @@ class Fault(IntEnum):
     NONE = 0
     NO_FINITE_LOGIT = 1
     NOT_A_NUMBER = 2  # NaN, or +inf, also by dividing by the temperature
-
-
-def expect_array(
-    name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
-) -> None:
-    """Raise ContractError unless the array has this dtype and shape and is contiguous."""
-    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
-        raise ContractError(
-            f"Got {name} of shape {array.shape} and dtype {array.dtype}, "
-            f"expected {shape} and {np.dtype(dtype)}, C-contiguous"
-        )
-
-
-def expect_within(name: str, values: NDArray[Any], low: float, high: float) -> None:
-    """Raise ContractError unless low ≤ every value ≤ high."""
-    for value in values.tolist():
-        if not low <= value <= high:
-            raise ContractError(f"Got {name}={value}, expected {low:g} ≤ {name} ≤ {high:g}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.kernels.arithmetic import exp, exponential, tile_sum, tree_sum, uniform
-from outrider.kernels.checks import check_draw, check_verify
-from outrider.kernels.contract import (
-    F32,
-    I32,
-    DraftKind,
-    Draws,
-    Proposals,
-    Rule,
-    Sampling,
-    Verdicts,
-)
-from outrider.kernels.decision import Probs, accepts, judge_equal, judge_rejection
-from outrider.kernels.edits import Edits, edited
-from outrider.kernels.philox import Purpose, noise_bits
-from outrider.kernels.reference_row import FaultyRow, Row, tiles_of
+from outrider.kernels.contract.arrays import F32, I32
+from outrider.kernels.contract.checks import check_draw, check_verify
+from outrider.kernels.contract.logits_edits import Edits, edited
+from outrider.kernels.contract.philox import Purpose, noise_bits
+from outrider.kernels.contract.verdict import DraftKind, Draws, Proposals, Rule, Sampling, Verdicts
+from outrider.kernels.reference.acceptance_rules import Probs, accepts, judge_equal, judge_rejection
+from outrider.kernels.reference.arithmetic import exp, exponential, tile_sum, tree_sum, uniform
+from outrider.kernels.reference.row import FaultyRow, Row, tiles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +163,7 @@ def raw_logprob(logits: F32, token: int) -> np.float32:
 
 
 class ReferenceBackend:
-    """`contract.Backend` as it is defined."""
+    """`Backend` as it is defined."""
 
     def verify(
         self,
@@ -182,7 +174,7 @@ class ReferenceBackend:
         raw_logits: F32 | None = None,
         edits: Edits | None = None,
     ) -> Verdicts:
-        """See `contract.Backend.verify`."""
+        """See `Backend.verify`."""
         if edits is not None:
             raw_logits = logits if raw_logits is None else raw_logits
             logits = edited(logits, edits)
@@ -223,7 +215,7 @@ class ReferenceBackend:
         num_guesses: int = 0,
         edits: Edits | None = None,
     ) -> Draws:
-        """See `contract.Backend.draw`."""
+        """See `Backend.draw`."""
         if edits is not None:
             logits = edited(logits, edits)
         check_draw(logits, sampling, position, vocab_size, top_m, num_guesses)

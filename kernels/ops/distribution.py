@@ -1,14 +1,14 @@
 """Softmax and the filters as plain functions of logits, for drafters, tools and tests.
 
 Float64 and vectorised over leading axes. They say the same as the verdict's filters, whose float32
-arithmetic is law (`contract.py`); where two masses differ by rounding only, the verdict decides.
+arithmetic is law (`contract/verdict.py`); where masses differ by rounding only, the verdict holds.
 Shapes: [..., V] in and out. Raises: ContractError for a row without a finite logit, for NaN, +inf.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outrider.kernels.contract import ContractError
+from outrider.kernels.contract.arrays import ContractError
 
 F64 = NDArray[np.float64]
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy import float32 as f32
 from numpy import int32 as i32
 
-from outrider.kernels.compiled_arithmetic import ONE, ZERO, compiled, exp
-from outrider.kernels.compiled_row import (
+from outrider.kernels.contract.verdict import TILE
+from outrider.kernels.cpu.arithmetic import ONE, ZERO, compiled, exp
+from outrider.kernels.cpu.row import (
     LOWEST_FINITE_KEY,
     NO_KEY,
     exps,
@@ -21,7 +22,6 @@ from outrider.kernels.compiled_row import (
     padded_sum,
     tile_sum,
 )
-from outrider.kernels.contract import TILE
 
 MINUS_INF = f32(-np.inf)
 LAST_KEY = i32(2**31 - 1)

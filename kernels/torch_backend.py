@@ -8,12 +8,13 @@ from typing import Protocol
 
 import torch
 
-from outrider.kernels.contract import F32, I32, Backend, Draws, Proposals, Sampling, Verdicts
-from outrider.kernels.edits import Edits
+from outrider.kernels.contract.arrays import F32, I32
+from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.verdict import Backend, Draws, Proposals, Sampling, Verdicts
 
 
 class TensorBackend(Protocol):
-    """`contract.Backend` for logits that are tensors, of float32, bfloat16 or float16."""
+    """`Backend` for logits that are tensors, of float32, bfloat16 or float16."""
 
     def verify(
         self,
@@ -24,7 +25,7 @@ class TensorBackend(Protocol):
         raw_logits: torch.Tensor | None = None,
         edits: Edits | None = None,
     ) -> Verdicts:
-        """See `contract.Backend.verify`."""
+        """See `Backend.verify`."""
 
     def draw(
         self,
@@ -37,7 +38,7 @@ class TensorBackend(Protocol):
         num_guesses: int = 0,
         edits: Edits | None = None,
     ) -> Draws:
-        """See `contract.Backend.draw`."""
+        """See `Backend.draw`."""
 
 
 class OnHost:
@@ -55,7 +56,7 @@ class OnHost:
         raw_logits: torch.Tensor | None = None,
         edits: Edits | None = None,
     ) -> Verdicts:
-        """See `contract.Backend.verify`."""
+        """See `Backend.verify`."""
         raw = None if raw_logits is None else _array(raw_logits)
         return self._backend.verify(
             _array(logits), proposals, sampling, raw_logits=raw, edits=edits
@@ -72,7 +73,7 @@ class OnHost:
         num_guesses: int = 0,
         edits: Edits | None = None,
     ) -> Draws:
-        """See `contract.Backend.draw`."""
+        """See `Backend.draw`."""
         return self._backend.draw(
             _array(logits),
             sampling,
@@ -108,6 +109,6 @@ def backend_for(device: torch.device) -> TensorBackend:
         from outrider.kernels.cuda.backend import CudaBackend
 
         return CudaBackend(device)
-    from outrider.kernels.cpu import CpuBackend
+    from outrider.kernels.cpu.backend import CpuBackend
 
     return OnHost(CpuBackend())

@@ -1,4 +1,4 @@
-"""The scalar arithmetic of `arithmetic.py` and `philox.py`, compiled.
+"""The scalar arithmetic of `reference/arithmetic.py` and `contract/philox.py`, compiled.
 
 Owns how Python becomes machine code here: no fastmath, no contraction, fma only where written.
 Everything is small enough to be inlined, and free of branches, so that loops over it vectorise.
@@ -17,7 +17,8 @@ from numpy import int32 as i32
 from numpy import uint32 as u32
 from numpy import uint64 as u64
 
-from outrider.kernels import arithmetic, philox
+from outrider.kernels.contract import philox
+from outrider.kernels.reference import arithmetic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -38,7 +39,7 @@ ROUNDS = philox.ROUNDS
 
 
 def compiled(function: Function) -> Function:
-    """Compile on first use. The cache is kept by whole entry points only, in `cpu.py`."""
+    """Compile on first use. The cache is kept by whole entry points only, in `cpu/backend.py`."""
     return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
 
 

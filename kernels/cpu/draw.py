@@ -8,21 +8,13 @@ from numpy import int32 as i32
 from numpy import uint32 as u32
 from numpy import uint64 as u64
 
-from outrider.kernels.compiled_arithmetic import (
-    ONE,
-    ZERO,
-    compiled,
-    exp,
-    exponential,
-    noise_bits,
-    woven,
-)
-from outrider.kernels.compiled_filter import count_from, kth_key
-from outrider.kernels.compiled_race import insert, leaders, race
-from outrider.kernels.compiled_row import first_largest, ordered, padded_sum
-from outrider.kernels.compiled_verdict import FINAL, GREEDY, REJECTION, TOKEN, num_tiles, prepare
-from outrider.kernels.contract import TILE
-from outrider.kernels.philox import Purpose
+from outrider.kernels.contract.philox import Purpose
+from outrider.kernels.contract.verdict import TILE
+from outrider.kernels.cpu.arithmetic import ONE, ZERO, compiled, exp, exponential, noise_bits, woven
+from outrider.kernels.cpu.filter import count_from, kth_key
+from outrider.kernels.cpu.race import insert, leaders, race
+from outrider.kernels.cpu.row import first_largest, ordered, padded_sum
+from outrider.kernels.cpu.verdict import FINAL, GREEDY, REJECTION, TOKEN, num_tiles, prepare
 
 DRAFT = u32(Purpose.DRAFT)
 

@@ -7,7 +7,9 @@ from numpy import float32 as f32
 from numpy import int32 as i32
 from numpy import uint32 as u32
 
-from outrider.kernels.compiled_arithmetic import (
+from outrider.kernels.contract.philox import Purpose
+from outrider.kernels.contract.verdict import TILE, DraftKind, Rule
+from outrider.kernels.cpu.arithmetic import (
     ONE,
     ZERO,
     compiled,
@@ -17,18 +19,9 @@ from outrider.kernels.compiled_arithmetic import (
     uniform,
     woven,
 )
-from outrider.kernels.compiled_filter import keep
-from outrider.kernels.compiled_race import race
-from outrider.kernels.compiled_row import (
-    first_largest,
-    measure,
-    padded_sum,
-    scale,
-    tile_sum,
-    zero,
-)
-from outrider.kernels.contract import TILE, DraftKind, Rule
-from outrider.kernels.philox import Purpose
+from outrider.kernels.cpu.filter import keep
+from outrider.kernels.cpu.race import race
+from outrider.kernels.cpu.row import first_largest, measure, padded_sum, scale, tile_sum, zero
 
 GREEDY, COUPLED, REJECTION = (int(rule) for rule in Rule)
 MISSING, ONE_HOT, SPARSE, DENSE = (int(kind) for kind in DraftKind)

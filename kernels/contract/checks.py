@@ -1,18 +1,9 @@
 """Whether the arguments of a backend fit each other. Every backend asks before it computes."""
 
 import numpy as np
+from outrider.kernels.contract.arrays import F32, I32, ContractError, expect_array, expect_within
 
-from outrider.kernels.contract import (
-    F32,
-    I32,
-    MAX_GUESSES,
-    TILE,
-    ContractError,
-    Proposals,
-    Sampling,
-    expect_array,
-    expect_within,
-)
+from outrider.kernels.contract.verdict import MAX_GUESSES, TILE, Proposals, Sampling
 
 
 def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:

@@ -5,9 +5,10 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from outrider.kernels.contract.arrays import F32
 
-from outrider.kernels.arithmetic import exp, log, tile_sum, tree_sum
-from outrider.kernels.contract import F32, TILE, Fault
+from outrider.kernels.contract.verdict import TILE, Fault
+from outrider.kernels.reference.arithmetic import exp, log, tile_sum, tree_sum
 
 MINUS_INF, ZERO, ONE = np.float32(-np.inf), np.float32(0), np.float32(1)
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from outrider.kernels.contract.arrays import F32, I32, ContractError
 
-from outrider.kernels.contract import F32, I32, Backend, ContractError, Rule, Sampling
+from outrider.kernels.contract.verdict import Backend, Rule, Sampling
 
 PAD = -1
 
