@@ -6,14 +6,14 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from outrider.actors.sampling import MAX_K, MAX_TOP_LOGPROBS, GrammarKind, VerificationMode
-from outrider.clients.capabilities import (
+from outrider.clients.schema.capabilities import (
     Capabilities,
     Limits,
     Parameter,
     ServedModel,
     Speculation,
 )
-from outrider.clients.neutral import WITHOUT_EFFECT
+from outrider.clients.schema.unsupported import WITHOUT_EFFECT
 from outrider.cluster.api.body import MSGPACK
 from outrider.cluster.api.openapi import ERRORS, body_of, described
 from outrider.cluster.api.served_engine import ApiLimits, ServedInfo, Service

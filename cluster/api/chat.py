@@ -5,8 +5,8 @@ import json
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from outrider.clients.requests import ChatRequest
-from outrider.clients.responses import ChatChoice, ChatCompletion
+from outrider.clients.schema.openai_requests import ChatRequest
+from outrider.clients.schema.openai_responses import ChatChoice, ChatCompletion
 from outrider.cluster.api.body import parsed_body
 from outrider.cluster.api.chat_choice import ChatChoiceWriter, reply_of
 from outrider.cluster.api.collection import Collection

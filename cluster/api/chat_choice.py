@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.actors.request import Chunk
-from outrider.clients.messages import ToolCall
-from outrider.clients.requests import ChatRequest
-from outrider.clients.responses import ChatFinish, ChatReply
+from outrider.clients.schema.messages import ToolCall
+from outrider.clients.schema.openai_requests import ChatRequest
+from outrider.clients.schema.openai_responses import ChatFinish, ChatReply
 from outrider.cluster.api.job import Job
 from outrider.cluster.api.logprobs import chat_logprobs
 from outrider.cluster.api.tools.offer import Offer, tool_call

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi.responses import Response
 
 from outrider.actors.request import Chunk, TokenLogprobs
-from outrider.clients.responses import ChatCompletion, Completion, Finish
+from outrider.clients.schema.openai_responses import ChatCompletion, Completion, Finish
 from outrider.cluster.api.job import Job
 from outrider.cluster.api.tally import Tally
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 
 from outrider.actors.request import Chunk, TokenLogprobs
-from outrider.clients.requests import CompletionRequest
-from outrider.clients.responses import CompletionLogprobs
+from outrider.clients.schema.openai_requests import CompletionRequest
+from outrider.clients.schema.openai_responses import CompletionLogprobs
 from outrider.cluster.api.job import Job
 from outrider.cluster.api.logprobs import CompletionLogprobsWriter, generated
 from outrider.cluster.api.prompts import separate

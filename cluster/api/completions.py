@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from outrider.actors.sampling import SamplingParams
-from outrider.clients.requests import CompletionRequest
-from outrider.clients.responses import Completion, CompletionChoice
+from outrider.clients.schema.openai_requests import CompletionRequest
+from outrider.clients.schema.openai_responses import Completion, CompletionChoice
 from outrider.cluster.api.body import parsed_body
 from outrider.cluster.api.collection import Collection
 from outrider.cluster.api.completion_choice import CompletionChoiceWriter, Echo, choice_logprobs

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from outrider.actors.errors import InvalidRequest, OutriderError, UnknownModel
-from outrider.clients.responses import ErrorDetail, ErrorReply
+from outrider.clients.schema.openai_responses import ErrorDetail, ErrorReply
 
 log = logging.getLogger("outrider.api")
 

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.request import Resumed
 from outrider.actors.sampling import SamplingParams
-from outrider.clients.native import Generated, GeneratedChoice, GenerateRequest, Resume
+from outrider.clients.schema.generate import Generated, GeneratedChoice, GenerateRequest, Resume
 from outrider.cluster.api.body import MSGPACK, is_msgpack, parsed_body
 from outrider.cluster.api.collection import Collection
 from outrider.cluster.api.event_stream import EventStream

@@ -8,8 +8,8 @@ from typing import Any
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.sampling import Grammar, GrammarKind
-from outrider.clients.constraints import ResponseFormat, StructuredOutputs
-from outrider.clients.requests import OpenAIRequest
+from outrider.clients.schema.openai_requests import OpenAIRequest
+from outrider.clients.schema.structured_outputs import ResponseFormat, StructuredOutputs
 from outrider.cluster.api.served_engine import ApiLimits, ServedEngine
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")

@@ -15,7 +15,7 @@ from outrider.actors.sampling import (
     VerificationMode,
     seed_of,
 )
-from outrider.clients.generation import Generation, SpeculationOptions
+from outrider.clients.schema.generation_fields import Generation, SpeculationOptions
 from outrider.cluster.api.exchange import current
 from outrider.cluster.api.grammar import check_grammar
 from outrider.cluster.api.job import Job

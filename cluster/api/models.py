@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from outrider.clients.responses import ModelCard, ModelList
+from outrider.clients.schema.openai_responses import ModelCard, ModelList
 from outrider.cluster.api.intake import check_model
 from outrider.cluster.api.openapi import ERRORS
 from outrider.cluster.api.served_engine import Service

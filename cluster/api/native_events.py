@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from outrider.actors.request import Chunk, TokenLogprobs
-from outrider.clients.native import GenerateRequest, PromptToken
+from outrider.clients.schema.generate import GenerateRequest, PromptToken
 from outrider.cluster.api.body import MSGPACK
 from outrider.cluster.api.error_envelope import envelope_of
 from outrider.cluster.api.job import Job
@@ -34,7 +34,7 @@ def prompt_tokens(tokens: Iterable[TokenLogprobs]) -> list[PromptToken]:
 
 
 class NativeEvents:
-    """Writes the objects of one job, as `outrider.clients.native.Event` describes them."""
+    """Writes the objects of one job, as `outrider.clients.schema.generate.Event` describes them."""
 
     def __init__(self, job: Job, body: GenerateRequest, packs: bool) -> None:
         self.media_type = MSGPACK if packs else "text/event-stream"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 
 from outrider.actors.request import Chunk
-from outrider.clients.requests import OpenAIRequest
+from outrider.clients.schema.openai_requests import OpenAIRequest
 from outrider.cluster.api.error_envelope import envelope_of
 from outrider.cluster.api.job import Job
 

@@ -12,10 +12,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from outrider.clients.native import GenerateRequest
-from outrider.clients.requests import ChatRequest, CompletionRequest
-from outrider.clients.responses import ErrorReply
-from outrider.clients.tokens import DetokenizeRequest, TokenizeRequest
+from outrider.clients.schema.generate import GenerateRequest
+from outrider.clients.schema.openai_requests import ChatRequest, CompletionRequest
+from outrider.clients.schema.openai_responses import ErrorReply
+from outrider.clients.schema.tokenize import DetokenizeRequest, TokenizeRequest
 from outrider.cluster.api.served_engine import Service
 
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from outrider.actors.errors import InvalidRequest
-from outrider.clients.messages import ChatMessage, Tool
-from outrider.clients.requests import Prompt
+from outrider.clients.schema.messages import ChatMessage, Tool
+from outrider.clients.schema.openai_requests import Prompt
 from outrider.cluster.api.served_engine import ServedEngine, ServedTokenizer
 from outrider.cluster.api.tools.turns import tools_of, turns_of
 

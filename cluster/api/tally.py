@@ -3,7 +3,7 @@
 from collections import Counter
 
 from outrider.actors.request import Chunk
-from outrider.clients.responses import (
+from outrider.clients.schema.openai_responses import (
     CompletionTokensDetails,
     Metrics,
     PromptTokensDetails,

@@ -3,7 +3,12 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from outrider.clients.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
+from outrider.clients.schema.tokenize import (
+    Detokenized,
+    DetokenizeRequest,
+    Tokenized,
+    TokenizeRequest,
+)
 from outrider.cluster.api.body import parsed_body
 from outrider.cluster.api.intake import check_model
 from outrider.cluster.api.openapi import documented

@@ -11,13 +11,13 @@ from typing import Any
 
 import httpx
 
-from outrider.clients.bench.asks import Endpoint
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.measurement import Measurement, Measuring, Wish
-from outrider.clients.bench.prompts import prompts_of_shape
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.synthetic import Shape
 from outrider.clients.connection import connection
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.measurement import Measurement, Measuring, Wish
+from outrider.clients.load.prompt_request import Endpoint
+from outrider.clients.load.prompts.source import prompts_of_shape
+from outrider.clients.load.prompts.synthetic import Shape
+from outrider.clients.load.record import Record
 from outrider.clients.options import RetryPolicy, Timeouts
 
 STREAM = {"content-type": "text/event-stream"}

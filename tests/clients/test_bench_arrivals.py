@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from scipy import stats
 
-from outrider.clients.bench.arrivals import arrivals
+from outrider.clients.load.arrivals import arrivals
 
 RATE = 40.0
 COUNT = 4000

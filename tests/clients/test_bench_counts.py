@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from outrider.clients.bench import distribution, speculation, token_counts
-from outrider.clients.bench.answer import Answer, Drafting, ErrorInStream
-from outrider.clients.bench.token_counts import CountedBy, Piece, count_tokens, shares
 from outrider.clients.errors import StreamBroken
+from outrider.clients.load import token_counts
+from outrider.clients.load.answer import Answer, Drafting, ErrorInStream
+from outrider.clients.load.figures import distribution, speculation
+from outrider.clients.load.token_counts import CountedBy, Piece, count_tokens, shares
 
 
 def stream(*events: Any) -> bytes:

@@ -9,15 +9,15 @@ import pytest
 from clients.openai_toy import OpenAIToy
 from clients.toy_server import running
 
-from outrider.clients.bench.asks import Endpoint
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.measurement import Measurement, Measuring, Wish
-from outrider.clients.bench.probe import Unmeasurable
-from outrider.clients.bench.prompts import prompts_of_shape
-from outrider.clients.bench.synthetic import Shape
-from outrider.clients.bench.token_counts import CountedBy
 from outrider.clients.connection import connection
 from outrider.clients.errors import AuthenticationError, ConnectionFailed
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.measurement import Measurement, Measuring, Wish
+from outrider.clients.load.probe import Unmeasurable
+from outrider.clients.load.prompt_request import Endpoint
+from outrider.clients.load.prompts.source import prompts_of_shape
+from outrider.clients.load.prompts.synthetic import Shape
+from outrider.clients.load.token_counts import CountedBy
 from outrider.clients.options import RetryPolicy, Timeouts
 
 TEN = Plan(concurrency=3, num_requests=10)

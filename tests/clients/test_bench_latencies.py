@@ -6,10 +6,10 @@ import pytest
 from clients.scripted_openai import Reply, ScriptedServer, end, measured, text
 from virtual_time import in_virtual_time
 
-from outrider.clients.bench.answer import Chunk
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.record import Failure, Record
-from outrider.clients.bench.result import result_of
+from outrider.clients.load.answer import Chunk
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.record import Failure, Record
+from outrider.clients.load.result import result_of
 
 ONE = Plan(concurrency=1, num_requests=1)
 # 1 token at 0.5 s, 3 more at 0.7, 2 more at 1.3; the server ends 0.4 s after the last token.

@@ -8,11 +8,11 @@ import pytest
 from clients.scripted_openai import Reply, ScriptedServer, end, measured, text, wish
 from virtual_time import in_virtual_time
 
-from outrider.clients.bench.cautions import cautions
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.measurement import Measurement, Measuring, Stopped
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.synthetic import Shape
+from outrider.clients.load.cautions import cautions
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.measurement import Measurement, Measuring, Stopped
+from outrider.clients.load.prompts.synthetic import Shape
+from outrider.clients.load.record import Record
 
 
 def takes(answer_s: float, first_s: float = 0.0) -> ScriptedServer:

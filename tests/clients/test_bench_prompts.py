@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from outrider.clients.bench.asks import Ask, Endpoint
-from outrider.clients.bench.dialect import checked_extra
-from outrider.clients.bench.prompt_file import holds_messages, read_asks
-from outrider.clients.bench.prompts import prompts_of_file, prompts_of_shape
-from outrider.clients.bench.synthetic import WORDS, Shape, synthetic_asks
+from outrider.clients.load.dialect import checked_extra
+from outrider.clients.load.prompt_request import Ask, Endpoint
+from outrider.clients.load.prompts.prompt_file import holds_messages, read_asks
+from outrider.clients.load.prompts.source import prompts_of_file, prompts_of_shape
+from outrider.clients.load.prompts.synthetic import WORDS, Shape, synthetic_asks
 
 TEXT, CHAT = Endpoint.COMPLETIONS, Endpoint.CHAT
 TURNS = [{"role": "user", "content": "hi"}]

@@ -11,17 +11,17 @@ import pytest
 from clients.scripted_openai import Reply, ScriptedServer, end, measured, text
 from virtual_time import in_virtual_time
 
-from outrider.clients.bench.answer import Chunk, Drafting
-from outrider.clients.bench.cautions import cautions
-from outrider.clients.bench.distribution import distribution
-from outrider.clients.bench.goodput import parse_goodput
-from outrider.clients.bench.load import Plan, Run
-from outrider.clients.bench.measurement import Measurement
-from outrider.clients.bench.record import INTERRUPTED, Failure, Record
-from outrider.clients.bench.server_counters import read_counters
-from outrider.clients.bench.speculation import told_by_answers, told_by_counters
-from outrider.clients.bench.summary import Summary
-from outrider.clients.bench.timeline import most_open, timeline
+from outrider.clients.load.answer import Chunk, Drafting
+from outrider.clients.load.cautions import cautions
+from outrider.clients.load.figures.distribution import distribution
+from outrider.clients.load.figures.goodput import parse_goodput
+from outrider.clients.load.figures.server_counters import read_counters
+from outrider.clients.load.figures.speculation import told_by_answers, told_by_counters
+from outrider.clients.load.figures.summary import Summary
+from outrider.clients.load.figures.timeline import most_open, timeline
+from outrider.clients.load.load_generator import Plan, Run
+from outrider.clients.load.measurement import Measurement
+from outrider.clients.load.record import INTERRUPTED, Failure, Record
 
 
 def record(
@@ -198,7 +198,7 @@ async def test_estimates_are_told() -> None:
 def test_it_needs_httpx_alone() -> None:
     """As a library too: neither numpy nor what the commands are made of."""
     heavy = {"numpy", "torch", "ray", "transformers", "fastapi", "typer", "pydantic"}
-    code = f"import sys, outrider.clients.bench.result; print(*{heavy} & set(sys.modules))"
+    code = f"import sys, outrider.clients.load.result; print(*{heavy} & set(sys.modules))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""

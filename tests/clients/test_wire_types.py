@@ -6,12 +6,13 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from outrider.clients.requests import ChatRequest, CompletionRequest
+from outrider.clients.schema.openai_requests import ChatRequest, CompletionRequest
 
 
 def test_they_import_without_the_server_side() -> None:
     code = (
-        "import sys, outrider.clients.requests, outrider.clients.responses;"
+        "import sys, outrider.clients.schema.openai_requests;"
+        "import outrider.clients.schema.openai_responses;"
         "print(*{'torch', 'ray', 'transformers', 'fastapi', 'cupy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,12 +15,12 @@ from clients.scripted_openai import Reply, ScriptedServer, end, measured, text
 from cluster.browser import Browser
 from virtual_time import VirtualLoop
 
-from outrider.clients.bench.answer import Chunk
-from outrider.clients.bench.distribution import Distribution, distribution
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.measurement import Measurement
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.result import result_of
+from outrider.clients.load.answer import Chunk
+from outrider.clients.load.figures.distribution import Distribution, distribution
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.measurement import Measurement
+from outrider.clients.load.record import Record
+from outrider.clients.load.result import result_of
 from outrider.cluster.terminal.bench.report.histogram import histogram
 from outrider.cluster.terminal.bench.report.lanes import lanes
 from outrider.cluster.terminal.bench.report.page import page_of

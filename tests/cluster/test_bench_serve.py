@@ -19,10 +19,10 @@ from cluster.toy_engine import ToyEngine
 from rich.console import Console
 from typer.testing import CliRunner
 
-from outrider.clients.bench.answer import Chunk
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.record import Failure, Record
-from outrider.clients.bench.speculation import Speculation
+from outrider.clients.load.answer import Chunk
+from outrider.clients.load.figures.speculation import Speculation
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.record import Failure, Record
 from outrider.cluster.api.policy import Policy
 from outrider.cluster.cli import app
 from outrider.cluster.terminal.bench.progress import BenchProgress

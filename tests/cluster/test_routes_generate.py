@@ -12,7 +12,7 @@ from cluster.toy_engine import LOGPROB, ToyEngine
 from pydantic import TypeAdapter
 
 from outrider.actors.errors import WorkerLost
-from outrider.clients.native import Event, Generated
+from outrider.clients.schema.generate import Event, Generated
 
 URL = "/v1/generate"
 BODY = {"model": "toy", "prompts": ["hi"], "seed": 0, "max_tokens": 5}

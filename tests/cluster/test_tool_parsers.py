@@ -9,7 +9,7 @@ import pytest
 from cluster.tool_calls import ULM, hermes, llama
 
 from outrider.actors.sampling import Grammar, GrammarKind
-from outrider.clients.messages import Function
+from outrider.clients.schema.messages import Function
 from outrider.cluster.api.tools.formats import FORMATS
 from outrider.cluster.api.tools.parser import Call
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from outrider.actors.sampling import Grammar, GrammarKind
-from outrider.clients.messages import Function
+from outrider.clients.schema.messages import Function
 from outrider.cluster.api.tools import hermes, llama3
 from outrider.cluster.api.tools.parser import ToolParser
 

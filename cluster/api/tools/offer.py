@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.sampling import Grammar
-from outrider.clients.messages import FunctionCall, NamedTool, Tool, ToolCall
-from outrider.clients.requests import ChatRequest
+from outrider.clients.schema.messages import FunctionCall, NamedTool, Tool, ToolCall
+from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.cluster.api.grammar import check_references
 from outrider.cluster.api.tools.formats import FORMATS, ToolFormat
 from outrider.cluster.api.tools.parser import Call, ToolParser

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.actors.errors import InvalidRequest
-from outrider.clients.messages import ChatMessage, Tool, ToolCall
+from outrider.clients.schema.messages import ChatMessage, Tool, ToolCall
 
 
 def turns_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import Self
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.record import Record
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.record import Record
 from outrider.cluster.terminal.console import stderr
 
 EVERY_S = 0.5

@@ -17,7 +17,7 @@ from outrider.cluster.terminal.bench import options as flags
 from outrider.cluster.terminal.console import report
 
 if TYPE_CHECKING:
-    from outrider.clients.bench.measurement import Measurement, Wish
+    from outrider.clients.load.measurement import Measurement, Wish
 
 FAILED = 1  # the exit code where nothing could be measured
 
@@ -81,8 +81,8 @@ def check_writable(file: Path) -> None:
 
 
 def _measured(wish: "Wish") -> "Measurement":
-    from outrider.clients.bench.measurement import Stopped
     from outrider.clients.errors import OutriderClientError
+    from outrider.clients.load.measurement import Stopped
 
     try:
         return asyncio.run(_measure(wish))
@@ -96,7 +96,7 @@ def _measured(wish: "Wish") -> "Measurement":
 
 async def _measure(wish: "Wish") -> "Measurement":
     """With a bar, and Ctrl-C as the end of the measurement; the second one ends the command."""
-    from outrider.clients.bench.measurement import Measuring
+    from outrider.clients.load.measurement import Measuring
     from outrider.cluster.terminal.bench.progress import BenchProgress
 
     measuring, loop = Measuring(wish), asyncio.get_running_loop()
@@ -120,7 +120,7 @@ def _write(
     measurement: "Measurement", command: str, json_file: Path | None, html_file: Path | None
 ) -> None:
     """The table, and the files."""
-    from outrider.clients.bench.result import result_of
+    from outrider.clients.load.result import result_of
     from outrider.cluster.terminal.bench.report.page import page_of
     from outrider.cluster.terminal.bench.table import print_summary
 

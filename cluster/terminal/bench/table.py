@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from outrider.clients.bench.cautions import cautions
-from outrider.clients.bench.distribution import PERCENTILES
-from outrider.clients.bench.measurement import Measurement
+from outrider.clients.load.cautions import cautions
+from outrider.clients.load.figures.distribution import PERCENTILES
+from outrider.clients.load.measurement import Measurement
 from outrider.cluster.terminal.bench.words import (
     counted_words,
     figures,

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from outrider.clients.bench.asks import Endpoint
-from outrider.clients.bench.dialect import checked_extra
-from outrider.clients.bench.goodput import parse_goodput
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.measurement import Wish
-from outrider.clients.bench.prompt_file import holds_messages
-from outrider.clients.bench.prompts import Prompts, prompts_of_file, prompts_of_shape
-from outrider.clients.bench.synthetic import Shape
 from outrider.clients.connection import Connection, connection
+from outrider.clients.load.dialect import checked_extra
+from outrider.clients.load.figures.goodput import parse_goodput
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.measurement import Wish
+from outrider.clients.load.prompt_request import Endpoint
+from outrider.clients.load.prompts.prompt_file import holds_messages
+from outrider.clients.load.prompts.source import Prompts, prompts_of_file, prompts_of_shape
+from outrider.clients.load.prompts.synthetic import Shape
 from outrider.clients.options import RetryPolicy, Timeouts
 
 CONNECT_S = 10.0

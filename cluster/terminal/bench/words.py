@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from outrider.clients.bench.distribution import Distribution
-from outrider.clients.bench.load import Plan
-from outrider.clients.bench.measurement import Measurement
-from outrider.clients.bench.speculation import Speculation
-from outrider.clients.bench.summary import Summary
-from outrider.clients.bench.token_counts import CountedBy
+from outrider.clients.load.figures.distribution import Distribution
+from outrider.clients.load.figures.speculation import Speculation
+from outrider.clients.load.figures.summary import Summary
+from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.measurement import Measurement
+from outrider.clients.load.token_counts import CountedBy
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.clients.bench.distribution import Distribution
-from outrider.clients.bench.measurement import Measurement
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.summary import Summary
-from outrider.clients.bench.timeline import timeline
+from outrider.clients.load.figures.distribution import Distribution
+from outrider.clients.load.figures.summary import Summary
+from outrider.clients.load.figures.timeline import timeline
+from outrider.clients.load.measurement import Measurement
+from outrider.clients.load.record import Record
 from outrider.cluster.terminal.bench.report.histogram import histogram
 from outrider.cluster.terminal.bench.report.lanes import lanes
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from outrider.clients.bench.summary import Summary
+from outrider.clients.load.figures.summary import Summary
 from outrider.cluster.terminal.bench.words import milliseconds
 
 Tile = tuple[str, str, str]  # name with its unit, value, note

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from outrider.clients.bench.distribution import Distribution
+from outrider.clients.load.figures.distribution import Distribution
 
 SHOWN = 99.5  # per cent of the values that the axis must reach
 ROOM = 1.08  # beyond it

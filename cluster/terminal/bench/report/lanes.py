@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Sequence
 
-from outrider.clients.bench.record import Record
+from outrider.clients.load.record import Record
 
 
 def lanes(records: Sequence[Record]) -> list[int]:

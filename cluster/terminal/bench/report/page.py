@@ -10,9 +10,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from outrider.clients.bench.cautions import cautions
-from outrider.clients.bench.distribution import PERCENTILES
-from outrider.clients.bench.measurement import Measurement
+from outrider.clients.load.cautions import cautions
+from outrider.clients.load.figures.distribution import PERCENTILES
+from outrider.clients.load.measurement import Measurement
 from outrider.cluster.terminal.bench.report.drawings import drawings_of
 from outrider.cluster.terminal.bench.report.headline import headline
 from outrider.cluster.terminal.bench.words import (

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from outrider.clients.messages import ToolCall
-from outrider.clients.wire_model import Reply, optional
+from outrider.clients.schema.base import Reply, optional
+from outrider.clients.schema.messages import ToolCall
 
 Finish = Literal["stop", "length"]
 ChatFinish = Literal["stop", "length", "tool_calls"]

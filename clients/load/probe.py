@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from outrider.clients.bench.answer import Answer
-from outrider.clients.bench.asks import Ask
-from outrider.clients.bench.dialect import LADDER, Dialect
-from outrider.clients.bench.record import Failure
-from outrider.clients.bench.sender import REFUSED, Sender
-from outrider.clients.bench.token_counts import CountedBy
 from outrider.clients.errors import OutriderClientError
+from outrider.clients.load.answer import Answer
+from outrider.clients.load.dialect import LADDER, Dialect
+from outrider.clients.load.prompt_request import Ask
+from outrider.clients.load.record import Failure
+from outrider.clients.load.sender import REFUSED, Sender
+from outrider.clients.load.token_counts import CountedBy
 
 MAX_TOKENS = 4  # of a probe's answer
 MAX_TRIES = 3  # at an answer with a token in it

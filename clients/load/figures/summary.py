@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from outrider.clients.bench.distribution import Distribution, distribution
-from outrider.clients.bench.goodput import is_good
-from outrider.clients.bench.load import Run
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.server_counters import ServerCounters
-from outrider.clients.bench.speculation import Speculation, told_by_answers, told_by_counters
-from outrider.clients.bench.timeline import most_open, timeline
+from outrider.clients.load.figures.distribution import Distribution, distribution
+from outrider.clients.load.figures.goodput import is_good
+from outrider.clients.load.figures.server_counters import ServerCounters
+from outrider.clients.load.figures.speculation import Speculation, told_by_answers, told_by_counters
+from outrider.clients.load.figures.timeline import most_open, timeline
+from outrider.clients.load.load_generator import Run
+from outrider.clients.load.record import Record
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.server_counters import ServerCounters
+from outrider.clients.load.figures.server_counters import ServerCounters
+from outrider.clients.load.record import Record
 
 COUNTERS = "/metrics"
 

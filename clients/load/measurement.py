@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from outrider.clients.bench.asks import Ask, Endpoint
-from outrider.clients.bench.load import Load, Plan
-from outrider.clients.bench.probe import Finding, probe, served_model
-from outrider.clients.bench.prompts import Prompts
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.sender import Sender, Target
-from outrider.clients.bench.server_counters import ServerCounters, read_counters
-from outrider.clients.bench.summary import Summary
 from outrider.clients.connection import Connection
 from outrider.clients.errors import OutriderClientError
+from outrider.clients.load.figures.server_counters import ServerCounters, read_counters
+from outrider.clients.load.figures.summary import Summary
+from outrider.clients.load.load_generator import Load, Plan
+from outrider.clients.load.probe import Finding, probe, served_model
+from outrider.clients.load.prompt_request import Ask, Endpoint
+from outrider.clients.load.prompts.source import Prompts
+from outrider.clients.load.record import Record
+from outrider.clients.load.sender import Sender, Target
 from outrider.clients.transport import AsyncTransport
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outrider.clients.bench.asks import Ask, Endpoint, prompt_fields
-from outrider.clients.bench.prompt_file import read_asks
-from outrider.clients.bench.synthetic import Shape, synthetic_asks
+from outrider.clients.load.prompt_request import Ask, Endpoint, prompt_fields
+from outrider.clients.load.prompts.prompt_file import read_asks
+from outrider.clients.load.prompts.synthetic import Shape, synthetic_asks
 
 NEUTRAL = "Count from one to ten."  # asked before the measurement, where a file's prompts are
 

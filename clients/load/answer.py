@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.clients.bench.token_counts import CountedBy, Piece, count_tokens
 from outrider.clients.errors import StreamBroken
+from outrider.clients.load.token_counts import CountedBy, Piece, count_tokens
 from outrider.clients.protocol.decoders import EventStreamDecoder
 
 DONE = b"[DONE]"

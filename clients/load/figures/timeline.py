@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.clients.bench.record import Record
+from outrider.clients.load.record import Record
 
 
 @dataclass(frozen=True, slots=True)

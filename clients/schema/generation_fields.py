@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from outrider.clients.constraints import StructuredOutputs
-from outrider.clients.messages import Content, text_of
-from outrider.clients.wire_model import Many, Strict, told
+from outrider.clients.schema.base import Many, Strict, told
+from outrider.clients.schema.messages import Content, text_of
+from outrider.clients.schema.structured_outputs import StructuredOutputs
 
 MAX_TOP_LOGPROBS = 20
 WHOLE = {"pattern": "^[0-9]+$"}

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from outrider.clients.bench.answer import Answer, Chunk
-from outrider.clients.bench.arrivals import arrivals
-from outrider.clients.bench.asks import Ask
-from outrider.clients.bench.dialect import Dialect
-from outrider.clients.bench.record import INTERRUPTED, Failure, Record
-from outrider.clients.bench.sender import Sender
+from outrider.clients.load.answer import Answer, Chunk
+from outrider.clients.load.arrivals import arrivals
+from outrider.clients.load.dialect import Dialect
+from outrider.clients.load.prompt_request import Ask
+from outrider.clients.load.record import INTERRUPTED, Failure, Record
+from outrider.clients.load.sender import Sender
 
 LAG_EVERY_S = 0.05
 

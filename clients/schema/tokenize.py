@@ -2,8 +2,8 @@
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outrider.clients.messages import ChatMessage, Tools
-from outrider.clients.wire_model import Many, Reply, Strict, combination, given
+from outrider.clients.schema.base import Many, Reply, Strict, combination, given
+from outrider.clients.schema.messages import ChatMessage, Tools
 
 
 class TokenizeRequest(Strict):

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from outrider.clients.bench.answer import Chunk, Drafting
-from outrider.clients.bench.token_counts import CountedBy
+from outrider.clients.load.answer import Chunk, Drafting
+from outrider.clients.load.token_counts import CountedBy
 
 INTERRUPTED = "interrupted"  # by whoever ran the measurement: no error of the server's
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.clients.bench.answer import Answer, ErrorInStream
-from outrider.clients.bench.asks import Ask, Endpoint
-from outrider.clients.bench.dialect import Dialect
-from outrider.clients.bench.record import Failure
 from outrider.clients.errors import ApiError, OutriderClientError, StreamBroken, UnexpectedReply
+from outrider.clients.load.answer import Answer, ErrorInStream
+from outrider.clients.load.dialect import Dialect
+from outrider.clients.load.prompt_request import Ask, Endpoint
+from outrider.clients.load.record import Failure
 from outrider.clients.protocol.wire import (
     EVENT_STREAM,
     JSON,

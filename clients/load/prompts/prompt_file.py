@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from outrider.clients.bench.asks import Ask, Endpoint, message_fields, prompt_fields
+from outrider.clients.load.prompt_request import Ask, Endpoint, message_fields, prompt_fields
 
 HUMAN = ("human", "user")  # whose turn ShareGPT's conversations begin with
 ACCEPTED = "expected an object with `prompt` (text or token ids) or `messages`"

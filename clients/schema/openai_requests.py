@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from outrider.clients.constraints import ResponseFormat
-from outrider.clients.generation import MAX_TOP_LOGPROBS, Generation
-from outrider.clients.messages import ChatMessage, ToolChoice, Tools
-from outrider.clients.neutral import WITHOUT_EFFECT, only
-from outrider.clients.wire_model import Many, Strict, combination, told
+from outrider.clients.schema.base import Many, Strict, combination, told
+from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, Generation
+from outrider.clients.schema.messages import ChatMessage, ToolChoice, Tools
+from outrider.clients.schema.structured_outputs import ResponseFormat
+from outrider.clients.schema.unsupported import WITHOUT_EFFECT, only
 
 Prompt = str | Many[int] | Many[str] | Many[Many[int]]
 

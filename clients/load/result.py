@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.clients.bench.asks import Endpoint
-from outrider.clients.bench.cautions import cautions
-from outrider.clients.bench.distribution import PERCENTILES, Distribution
-from outrider.clients.bench.measurement import Measurement
-from outrider.clients.bench.record import Record
-from outrider.clients.bench.speculation import Speculation
-from outrider.clients.bench.summary import Summary
+from outrider.clients.load.cautions import cautions
+from outrider.clients.load.figures.distribution import PERCENTILES, Distribution
+from outrider.clients.load.figures.speculation import Speculation
+from outrider.clients.load.figures.summary import Summary
+from outrider.clients.load.measurement import Measurement
+from outrider.clients.load.prompt_request import Endpoint
+from outrider.clients.load.record import Record
 
 SCHEMA = "outrider.bench.serve/1"
 DIGITS = 6  # of seconds: microseconds

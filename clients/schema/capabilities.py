@@ -1,6 +1,6 @@
 """The answer of /capabilities: what this server does, in a form that programs can read."""
 
-from outrider.clients.wire_model import Reply
+from outrider.clients.schema.base import Reply
 
 
 class ServedModel(Reply):

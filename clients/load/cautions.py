@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from outrider.clients.bench.measurement import Measurement
-from outrider.clients.bench.speculation import COUNTERS
-from outrider.clients.bench.summary import Summary
-from outrider.clients.bench.token_counts import CountedBy
+from outrider.clients.load.figures.speculation import COUNTERS
+from outrider.clients.load.figures.summary import Summary
+from outrider.clients.load.measurement import Measurement
+from outrider.clients.load.token_counts import CountedBy
 
 LATE_MS = 10.0  # at the 99th percentile
 BUSY = 0.85  # of a core

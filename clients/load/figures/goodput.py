@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from outrider.clients.bench.record import Record
+from outrider.clients.load.record import Record
 
 # A text of one token has no time between tokens, and so meets any objective for it.
 MEASURES: Mapping[str, Callable[[Record], float]] = {

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outrider.clients.generation import MAX_TOP_LOGPROBS, Generation
-from outrider.clients.messages import ChatMessage, Tools
-from outrider.clients.responses import ErrorDetail, Metrics, Usage
-from outrider.clients.wire_model import Many, Reply, Strict, combination, given, optional, told
+from outrider.clients.schema.base import Many, Reply, Strict, combination, given, optional, told
+from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, Generation
+from outrider.clients.schema.messages import ChatMessage, Tools
+from outrider.clients.schema.openai_responses import ErrorDetail, Metrics, Usage
 
 Drafter = Literal["draft", "ngram", "prediction", "none"]
 Ended = Literal["stop", "length"]

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outrider.clients.wire_model import Many, Strict, combination
+from outrider.clients.schema.base import Many, Strict, combination
 
 
 class StructuredOutputs(Strict):

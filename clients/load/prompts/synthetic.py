@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from outrider.clients.bench.asks import Ask, Endpoint, prompt_fields
+from outrider.clients.load.prompt_request import Ask, Endpoint, prompt_fields
 
 # Common enough to be one token each in most vocabularies, with the space before it.
 WORDS = (
