@@ -1,15 +1,26 @@
-"""The `outrider` command."""
+"""The `outrider` command: every command is registered here."""
 
 import typer
 
-from outrider.cluster.terminal.bench.commands import bench
+from outrider.cluster.bench.compare.command import compare
+from outrider.cluster.bench.load.command import serve as bench_serve
+from outrider.cluster.bench.sweep.command import engine
+from outrider.cluster.bench.synthetic.command import synth
+from outrider.cluster.demo.command import demo
 from outrider.cluster.terminal.chat import chat
 from outrider.cluster.terminal.check import check
 from outrider.cluster.terminal.complete import complete
-from outrider.cluster.terminal.demo import demo
 from outrider.cluster.terminal.generate import generate
 from outrider.cluster.terminal.k8s import k8s
 from outrider.cluster.terminal.serve import serve
+
+bench = typer.Typer(
+    name="bench",
+    help="Measure: a server under load, the engine alone, one result against another.",
+    no_args_is_help=True,
+)
+for measurement in (bench_serve, engine, compare, synth):
+    bench.command()(measurement)
 
 app = typer.Typer(
     name="outrider",
@@ -20,9 +31,8 @@ app = typer.Typer(
 )
 for command in (serve, chat, complete, generate, check):
     app.command()(command)
-app.add_typer(bench)
-app.add_typer(demo)
-app.add_typer(k8s)
+for group in (bench, demo, k8s):
+    app.add_typer(group)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from outrider.actors.bench.synthetic_pair import ModelSize, PairPlan
+from outrider.cluster.bench.synthetic.pair import ModelSize, PairPlan
 
 DEMO = Path(__file__).resolve().parents[1] / "cluster" / "demo"
 TINY = PairPlan(ModelSize(128, 2), ModelSize(64, 1))

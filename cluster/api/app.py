@@ -5,25 +5,25 @@ from fastapi.responses import Response
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from outrider.cluster.api import (
+from outrider.cluster.api import errors
+from outrider.cluster.api.metrics import collector
+from outrider.cluster.api.middleware.access import CLIENT_GONE, REQUEST_ID, Access
+from outrider.cluster.api.middleware.admission import TIMEOUT, Admission
+from outrider.cluster.api.middleware.keys import Policy
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.request.job import ClientGone
+from outrider.cluster.api.routes import (
     capabilities,
     chat,
     completions,
-    error_envelope,
     generate,
     health,
-    metrics,
     models,
     openapi,
     playground,
     tokenize,
 )
-from outrider.cluster.api.access import CLIENT_GONE, REQUEST_ID, Access
-from outrider.cluster.api.admission import TIMEOUT, Admission
-from outrider.cluster.api.job import ClientGone
-from outrider.cluster.api.policy import Policy
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
+from outrider.cluster.api.service import Service
 
 
 def create_app(
@@ -38,12 +38,12 @@ def create_app(
     open_routers = [health.routes(service, traffic), playground.routes()]
     routers = [
         *open_routers,
-        metrics.routes(service, traffic),
+        collector.routes(service, traffic),
         *(noun.routes(service) for noun in (completions, chat, generate, tokenize, models)),
         *(noun.routes(service) for noun in (capabilities, openapi)),
     ]
     paths = {route.path for router in routers for route in router.routes}
-    error_envelope.install(app, paths)
+    errors.install(app, paths)
 
     @app.exception_handler(ClientGone)
     @app.exception_handler(ClientDisconnect)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from outrider.cluster.config_sources import CONFIG_ENV
+from outrider.cluster.config.sources import CONFIG_ENV
+from outrider.cluster.deploy.proxy_environment import cluster_environment
 from outrider.cluster.k8s.installation import MODELS_FOLDER, Installation
 from outrider.cluster.k8s.objects import Object
-from outrider.cluster.proxy_environment import cluster_environment
 
 USER = 1000  # as in the Dockerfile
 CONFIG_FILE = "/etc/outrider/outrider.yaml"

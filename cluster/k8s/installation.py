@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.bundles import bundles_of
-from outrider.cluster.config import NO_DRAFT, Config
-from outrider.cluster.config_sources import Setting, Settings, build
-from outrider.cluster.demo_models import DEMO
+from outrider.cluster.config.config import NO_DRAFT, Config
+from outrider.cluster.config.demo_models import DEMO
+from outrider.cluster.config.sources import Setting, Settings, build
+from outrider.cluster.deploy.preflight import Resources, total
+from outrider.cluster.deploy.sizing import bundles_of, most_replicas, num_surging
 from outrider.cluster.k8s import ports
-from outrider.cluster.preflight import Resources, total
-from outrider.cluster.scaling import most_replicas, num_surging
 
 # Below what the operator writes, above the defaults, which are those of one machine.
 OPERATING = {

@@ -4,7 +4,7 @@ import yaml
 
 from outrider.cluster.k8s.ground import ground
 from outrider.cluster.k8s.installation import Installation
-from outrider.cluster.k8s.monitoring import monitoring
+from outrider.cluster.k8s.monitoring.monitor import monitoring
 from outrider.cluster.k8s.network import policies
 from outrider.cluster.k8s.objects import Object
 from outrider.cluster.k8s.ray_service import Dumper, config_map, ray_service

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.cluster.config_sources import from_tree
+from outrider.cluster.config.sources import from_tree
 from outrider.cluster.k8s.ground import ground
 from outrider.cluster.k8s.installation import Installation, configured
 from outrider.cluster.k8s.manifest import document
-from outrider.cluster.k8s.monitoring import DASHBOARD_LABEL, monitoring, shown
+from outrider.cluster.k8s.monitoring.monitor import DASHBOARD_LABEL, monitoring, shown
 from outrider.cluster.k8s.network import policies
 from outrider.cluster.k8s.objects import OURS, Object
 from outrider.cluster.k8s.ray_service import config_map, ray_service, written

@@ -135,7 +135,7 @@ def _template(
 
 def _leaving(installation: Installation) -> Object:
     """The node takes no more work and waits for what it has; then Ray's processes end."""
-    leave = f"python -m outrider.cluster.leave --within {installation.leave_s}; ray stop"
+    leave = f"python -m outrider.cluster.k8s.leave --within {installation.leave_s}; ray stop"
     return {"preStop": {"exec": {"command": ["bash", "-c", leave]}}}
 
 

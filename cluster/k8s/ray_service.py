@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from outrider.cluster.config import Config
+from outrider.cluster.config.config import Config
 from outrider.cluster.k8s import ports
 from outrider.cluster.k8s.containers import CONTAINER_SECURITY, config_name
 from outrider.cluster.k8s.installation import Installation
@@ -12,7 +12,7 @@ from outrider.cluster.k8s.objects import Object, new
 from outrider.cluster.k8s.pods import TOKEN_FOLDER, head, worker
 
 APPLICATION = "outrider"
-IMPORT_PATH = "outrider.cluster.serve:build"
+IMPORT_PATH = "outrider.cluster.deploy.serve:build"
 RAY_VERSION = "2.60.0"  # of the image; KubeRay chooses probes and flags by it
 GROUP = "engines"
 OBJECT_STORE_BYTES = 128 << 20  # nothing but configuration goes through it

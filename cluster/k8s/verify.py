@@ -8,12 +8,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.bundles import bundles_of
-from outrider.cluster.config_sources import build, from_tree
+from outrider.cluster.config.sources import build, from_tree
+from outrider.cluster.deploy.preflight import shortage, shown, total
+from outrider.cluster.deploy.sizing import bundles_of, most_replicas, num_surging
 from outrider.cluster.k8s.objects import Object
 from outrider.cluster.k8s.ray_service import IMPORT_PATH
-from outrider.cluster.preflight import shortage, shown, total
-from outrider.cluster.scaling import most_replicas, num_surging
 
 
 def verified(text: str) -> list[str]:

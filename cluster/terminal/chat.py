@@ -17,8 +17,8 @@ from outrider.clients.client import Client, Stream
 from outrider.clients.errors import OutriderClientError
 from outrider.clients.options import Options
 from outrider.clients.results import Chunk, Origin
-from outrider.cluster.demo_models import DEMO, HONESTLY
-from outrider.cluster.terminal import asking
+from outrider.cluster.config.demo_models import DEMO, HONESTLY
+from outrider.cluster.terminal import client_flags
 from outrider.cluster.terminal.console import stderr
 
 COLOURS = {
@@ -32,23 +32,23 @@ COLOURS = {
 
 
 def chat(
-    url: asking.Url = None,
-    api_key: asking.ApiKey = None,
-    model: asking.Model = None,
+    url: client_flags.Url = None,
+    api_key: client_flags.ApiKey = None,
+    model: client_flags.Model = None,
     system: Annotated[
         str | None, typer.Option(help="The system's turn, before all others.")
     ] = None,
-    max_tokens: asking.MaxTokens = 256,
-    temperature: asking.Temperature = None,
-    top_p: asking.TopP = None,
-    top_k: asking.TopK = None,
-    min_p: asking.MinP = None,
-    seed: asking.Seed = None,
-    stop: asking.Stop = None,
-    speculation: asking.Drafts = True,
+    max_tokens: client_flags.MaxTokens = 256,
+    temperature: client_flags.Temperature = None,
+    top_p: client_flags.TopP = None,
+    top_k: client_flags.TopK = None,
+    min_p: client_flags.MinP = None,
+    seed: client_flags.Seed = None,
+    stop: client_flags.Stop = None,
+    speculation: client_flags.Drafts = True,
 ) -> None:
     """Talk to a running server. Ctrl-C stops an answer, Ctrl-D ends the conversation."""
-    options = asking.options(
+    options = client_flags.options(
         speculation,
         max_tokens=max_tokens,
         temperature=temperature,
@@ -58,7 +58,7 @@ def chat(
         seed=seed,
         stop=stop,
     )
-    with asking.asked_server(url, api_key, model) as client:
+    with client_flags.asked_server(url, api_key, model) as client:
         Conversation(client, options, system).run()
 
 

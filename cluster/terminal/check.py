@@ -10,10 +10,10 @@ import typer
 from rich.text import Text
 
 from outrider.actors.errors import InvalidConfig, OutriderError
-from outrider.cluster.config import Config
-from outrider.cluster.preflight import check_model, check_port, shown
-from outrider.cluster.scaling import most_replicas
-from outrider.cluster.terminal import options
+from outrider.cluster.config.config import Config
+from outrider.cluster.deploy.preflight import check_model, check_port, shown
+from outrider.cluster.deploy.sizing import most_replicas
+from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import REFUSED, errors_in_a_line, report, stderr
 
 PARTS: dict[str | None, tuple[str, ...]] = {
@@ -24,13 +24,13 @@ PARTS: dict[str | None, tuple[str, ...]] = {
 
 
 def check(
-    target: options.Target = None,
-    draft: options.Draft = None,
-    k: options.K = None,
-    verification: options.Verification = None,
-    numerics: options.Numerics = None,
-    config: options.ConfigFile = None,
-    assignments: options.Assignments = None,
+    target: config_flags.Target = None,
+    draft: config_flags.Draft = None,
+    k: config_flags.K = None,
+    verification: config_flags.Verification = None,
+    numerics: config_flags.Numerics = None,
+    config: config_flags.ConfigFile = None,
+    assignments: config_flags.Assignments = None,
     load: Annotated[bool, typer.Option("--load", help="Load the models too.")] = False,
     only: Annotated[
         str | None,
@@ -39,7 +39,7 @@ def check(
 ) -> None:
     """Check the configuration, the models and the resources."""
     with errors_in_a_line():
-        chosen = options.load_config(
+        chosen = config_flags.load_config(
             config,
             assignments,
             target=target,
@@ -99,13 +99,13 @@ def _port(config: Config) -> str:
 
 
 def _resources(config: Config) -> str:
-    from outrider.cluster.launch import check_this_machine
-    from outrider.cluster.local_ray import LOCAL, connected
+    from outrider.cluster.deploy.launch import check_this_machine
+    from outrider.cluster.deploy.local_ray import LOCAL, connected
 
     if config.cluster.address == LOCAL:
         return check_this_machine(config)
     with connected(config):
-        from outrider.cluster.placement import check_placeable, cluster_bundles
+        from outrider.cluster.deploy.placement import check_placeable, cluster_bundles
 
         bundles = cluster_bundles(config.cluster)
         check_placeable(config.cluster, bundles)
@@ -118,7 +118,7 @@ async def _engine(config: Config) -> str:
 
     os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
     from outrider.actors.engine import Engine
-    from outrider.cluster.engine_settings import engine_config
+    from outrider.cluster.deploy.settings import engine_config
 
     engine = await Engine.start(engine_config(config), InlineWiring(), report)
     info = engine.info

@@ -7,28 +7,28 @@ from typing import Annotated
 
 import typer
 
-from outrider.cluster.terminal import asking
+from outrider.cluster.terminal import client_flags
 
 
 def complete(
     prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
-    url: asking.Url = None,
-    api_key: asking.ApiKey = None,
-    model: asking.Model = None,
-    max_tokens: asking.MaxTokens = 64,
-    temperature: asking.Temperature = None,
-    top_p: asking.TopP = None,
-    top_k: asking.TopK = None,
-    min_p: asking.MinP = None,
-    seed: asking.Seed = None,
-    stop: asking.Stop = None,
-    speculation: asking.Drafts = True,
+    url: client_flags.Url = None,
+    api_key: client_flags.ApiKey = None,
+    model: client_flags.Model = None,
+    max_tokens: client_flags.MaxTokens = 64,
+    temperature: client_flags.Temperature = None,
+    top_p: client_flags.TopP = None,
+    top_k: client_flags.TopK = None,
+    min_p: client_flags.MinP = None,
+    seed: client_flags.Seed = None,
+    stop: client_flags.Stop = None,
+    speculation: client_flags.Drafts = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="The whole answer as a JSON object, at its end.")
     ] = False,
 ) -> None:
     """Complete a text on a running server."""
-    options = asking.options(
+    options = client_flags.options(
         speculation,
         max_tokens=max_tokens,
         temperature=temperature,
@@ -41,7 +41,7 @@ def complete(
     text = sys.stdin.read() if prompt == "-" else prompt
     try:
         with (
-            asking.asked_server(url, api_key, model) as client,
+            client_flags.asked_server(url, api_key, model) as client,
             client.stream(text, **options) as stream,
         ):
             for chunk in stream:
@@ -49,5 +49,5 @@ def complete(
                     typer.echo(chunk.text, nl=False)
             answer = dataclasses.asdict(stream.result())
     except KeyboardInterrupt:
-        raise typer.Exit(asking.INTERRUPTED) from None
+        raise typer.Exit(client_flags.INTERRUPTED) from None
     typer.echo(json.dumps(answer, ensure_ascii=False) if as_json else "")

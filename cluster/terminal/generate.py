@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode, seed_of
-from outrider.cluster.config import Config
-from outrider.cluster.terminal import options
+from outrider.cluster.config.config import Config
+from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class Wish:
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; '-' reads standard input.")],
-    target: options.Target = None,
-    draft: options.Draft = None,
-    k: options.K = None,
-    verification: options.Verification = None,
-    numerics: options.Numerics = None,
+    target: config_flags.Target = None,
+    draft: config_flags.Draft = None,
+    k: config_flags.K = None,
+    verification: config_flags.Verification = None,
+    numerics: config_flags.Numerics = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens to generate at most.")] = 64,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus, after top_k.")] = 1.0,
@@ -52,13 +52,13 @@ def generate(
     apart: Annotated[
         bool, typer.Option("--apart", help="Draft and target each in a process of its own.")
     ] = False,
-    trace: options.Trace = None,
-    config: options.ConfigFile = None,
-    assignments: options.Assignments = None,
+    trace: config_flags.Trace = None,
+    config: config_flags.ConfigFile = None,
+    assignments: config_flags.Assignments = None,
 ) -> None:
     """Generate a text without a server."""
     with errors_in_a_line():
-        chosen = options.load_config(
+        chosen = config_flags.load_config(
             config,
             assignments,
             target=target,
@@ -83,13 +83,13 @@ def generate(
 
 async def _run(config: Config, wish: Wish) -> None:
     from outrider.actors.wiring import InlineWiring, ProcessWiring
-    from outrider.cluster.launch import check_files
+    from outrider.cluster.deploy.launch import check_files
     from outrider.cluster.worker_environment import worker_environment
 
     check_files(config)
     os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
     from outrider.actors.engine import Engine
-    from outrider.cluster.engine_settings import engine_config
+    from outrider.cluster.deploy.settings import engine_config
 
     wiring = ProcessWiring(keeps_off=True) if wish.is_apart else InlineWiring()
     engine = await Engine.start(engine_config(config), wiring, report)

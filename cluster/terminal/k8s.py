@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster import config_sources
-from outrider.cluster.config_sources import Setting, Settings
+from outrider.cluster.config import sources
+from outrider.cluster.config.sources import Setting, Settings
 from outrider.cluster.k8s.installation import Installation, configured
 from outrider.cluster.k8s.manifest import document, manifest
 from outrider.cluster.k8s.ray_service import serve_config, written
-from outrider.cluster.terminal import options
+from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report
 
 k8s = typer.Typer(name="k8s", help="Manifests for Kubernetes.", no_args_is_help=True)
@@ -53,8 +53,8 @@ File = Annotated[Path, typer.Argument(help="As rendered or as kustomize built it
 
 @k8s.command()
 def render(
-    target: options.Target = None,
-    draft: options.Draft = None,
+    target: config_flags.Target = None,
+    draft: config_flags.Draft = None,
     gpus: Gpus = 0,
     replicas: Replicas = None,
     max_replicas: MaxReplicas = None,
@@ -68,13 +68,13 @@ def render(
     keys_secret: KeysSecret = "outrider-api-keys",
     monitoring: Monitoring = False,
     serve_config_only: ServeConfig = False,
-    config: options.ConfigFile = None,
-    assignments: options.Assignments = None,
+    config: config_flags.ConfigFile = None,
+    assignments: config_flags.Assignments = None,
 ) -> None:
     """Print the whole manifest: kubectl apply -f - takes it."""
     with errors_in_a_line():
-        settings = {} if config is None else config_sources.from_file(config)
-        settings |= config_sources.from_assignments(assignments or [])
+        settings = {} if config is None else sources.from_file(config)
+        settings |= sources.from_assignments(assignments or [])
         settings |= _flags(
             target=target,
             draft=draft,
@@ -117,6 +117,6 @@ def _flags(**values: str | None) -> Settings:
     settings: Settings = {}
     for name, value in values.items():
         if value is not None:
-            key = FLAGS.get(name) or options.KEYS[name]
+            key = FLAGS.get(name) or config_flags.KEYS[name]
             settings[key] = Setting(value, f"--{name.replace('_', '-')}", is_text=True)
     return settings

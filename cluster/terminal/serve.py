@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from outrider.cluster.config import Config
-from outrider.cluster.probe import Probe
-from outrider.cluster.terminal import options
+from outrider.cluster.config.config import Config
+from outrider.cluster.deploy.probe import Probe
+from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report, stderr
 
 WATCH_S = 5.0
@@ -27,21 +27,21 @@ class _Stopped(BaseException):
 
 
 def serve(
-    target: options.Target = None,
-    draft: options.Draft = None,
-    k: options.K = None,
-    verification: options.Verification = None,
-    numerics: options.Numerics = None,
+    target: config_flags.Target = None,
+    draft: config_flags.Draft = None,
+    k: config_flags.K = None,
+    verification: config_flags.Verification = None,
+    numerics: config_flags.Numerics = None,
     host: Host = None,
     port: Port = None,
     api_key_file: ApiKeyFile = None,
-    trace: options.Trace = None,
-    config: options.ConfigFile = None,
-    assignments: options.Assignments = None,
+    trace: config_flags.Trace = None,
+    config: config_flags.ConfigFile = None,
+    assignments: config_flags.Assignments = None,
 ) -> None:
     """Serve a model over HTTP, with OpenAI's API."""
     with errors_in_a_line():
-        chosen = options.load_config(
+        chosen = config_flags.load_config(
             config,
             assignments,
             target=target,
@@ -58,7 +58,7 @@ def serve(
 
 
 def _run(config: Config) -> None:
-    from outrider.cluster.launch import served
+    from outrider.cluster.deploy.launch import served
 
     is_over = threading.Event()
     is_starting = True

@@ -9,7 +9,7 @@ from tokenizers.processors import TemplateProcessing
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.text.tokenizer import Tokenizer
-from outrider.cluster.demo_models import demo_target
+from outrider.cluster.config.demo_models import demo_target
 
 TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 CALLS = (

@@ -27,12 +27,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from outrider.actors.bench.prompts import prompts as questions
 from outrider.actors.engine import Engine
 from outrider.actors.engine_config import EngineConfig
 from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation
 from outrider.actors.wiring import InlineWiring, ProcessWiring
+from outrider.cluster.bench.prompts import prompts as questions
 
 DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
 TEXTS = [

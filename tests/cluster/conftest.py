@@ -9,7 +9,7 @@ import uvicorn
 from cluster.toy_engine import ToyEngine
 
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.service import Service
 
 
 @pytest.fixture

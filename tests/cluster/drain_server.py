@@ -11,8 +11,8 @@ import uvicorn
 from cluster.toy_engine import ToyEngine
 
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.service import Service
 
 
 async def main(delay_s: float, grace_s: float) -> None:

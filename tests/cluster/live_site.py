@@ -10,8 +10,8 @@ import uvicorn
 from cluster.scripted_engine import ScriptedEngine
 
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.policy import Policy
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.middleware.keys import Policy
+from outrider.cluster.api.service import Service
 
 
 @dataclass

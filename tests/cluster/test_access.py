@@ -10,12 +10,12 @@ from cluster.toy_engine import ToyEngine
 
 from outrider.actors.errors import Overloaded
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.exchange import Exchange
-from outrider.cluster.api.observations import Observations
-from outrider.cluster.api.policy import Policy
-from outrider.cluster.api.refusals import DeadlineExceeded
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
+from outrider.cluster.api.errors import DeadlineExceeded
+from outrider.cluster.api.middleware.keys import Policy
+from outrider.cluster.api.middleware.observations import Observations
+from outrider.cluster.api.middleware.request_context import Exchange
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.service import Service
 
 COMPLETIONS = "/v1/completions"
 PROMPT = {"model": "toy", "prompt": "a secret", "seed": 1, "max_tokens": 5}

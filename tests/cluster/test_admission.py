@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 from outrider.actors.errors import Overloaded
 from outrider.actors.request import Chunk, Request
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.exchange import Exchange
-from outrider.cluster.api.policy import Policy
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
+from outrider.cluster.api.middleware.keys import Policy
+from outrider.cluster.api.middleware.request_context import Exchange
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.service import Service
 
 COMPLETIONS = "/v1/completions"
 PROMPT = {"model": "toy", "prompt": "hi", "seed": 1, "max_tokens": 5}
@@ -70,7 +70,7 @@ async def test_a_reader_that_stalls_is_cut_after_the_deadline(
     service: Service, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream's last event cannot be sent to someone who does not read."""
-    monkeypatch.setattr("outrider.cluster.api.admission.SLACK_S", 0.1)
+    monkeypatch.setattr("outrider.cluster.api.middleware.admission.SLACK_S", 0.1)
     app, has_stalled = create_app(service), asyncio.Event()
 
     async def stalls(message: object) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from outrider.actors.bench.comparison import Case, Series
-from outrider.actors.bench.contender import Absent, Ids, Work
 from outrider.actors.statistics import Snapshot
+from outrider.cluster.bench.compare import table
+from outrider.cluster.bench.compare.comparison import Case, Series
+from outrider.cluster.bench.compare.contender import Absent, Work
+from outrider.cluster.bench.prompts import Ids
 from outrider.cluster.cli import app
-from outrider.cluster.terminal.bench import compare_table
 
 runner = CliRunner()
 FEW = ["--tokens", "16", "--repeats", "1"]
@@ -87,7 +88,7 @@ def a_case(temperature: float) -> Case:
 
 
 def test_a_readme_gets_a_table_of_ratios() -> None:
-    lines = compare_table.markdown([a_case(0.0), a_case(1.0)], is_demo=True).splitlines()
+    lines = table.markdown([a_case(0.0), a_case(1.0)], is_demo=True).splitlines()
     assert lines == [
         "| ratio of tokens/s | 1 stream, greedy | 1 stream, temperature 1 |",
         "|---|---|---|",
@@ -100,7 +101,7 @@ def test_a_readme_gets_a_table_of_ratios() -> None:
 
 def test_a_missed_bar_shows_where_the_time_goes(capsys: pytest.CaptureFixture[str]) -> None:
     absent = [Absent("llama.cpp", "no program llama-server", "build it")]
-    compare_table.show([a_case(0.0)], absent, 2, is_demo=True)
+    table.show([a_case(0.0)], absent, 2, is_demo=True)
     told = capsys.readouterr().out
     assert "k=3 / HF generate: 2.50x (2.50 to 3.00)   bar 3: not met" in told
     assert "forward 5.00 ms" in told

@@ -21,9 +21,9 @@ from outrider.clients.load.load_generator import Plan
 from outrider.clients.load.measurement import Measurement
 from outrider.clients.load.record import Record
 from outrider.clients.load.result import result_of
-from outrider.cluster.terminal.bench.report.histogram import histogram
-from outrider.cluster.terminal.bench.report.lanes import lanes
-from outrider.cluster.terminal.bench.report.page import page_of
+from outrider.cluster.bench.load.report.histogram import histogram
+from outrider.cluster.bench.load.report.lanes import lanes
+from outrider.cluster.bench.load.report.page import page_of
 
 NUM_REQUESTS = 40
 BLOCK = {

@@ -23,11 +23,11 @@ from outrider.clients.load.answer import Chunk
 from outrider.clients.load.figures.speculation import Speculation
 from outrider.clients.load.load_generator import Plan
 from outrider.clients.load.record import Failure, Record
-from outrider.cluster.api.policy import Policy
+from outrider.cluster.api.middleware.keys import Policy
+from outrider.cluster.bench.load.progress import BenchProgress
+from outrider.cluster.bench.load.redaction import redacted
+from outrider.cluster.bench.load.words import speculation_words
 from outrider.cluster.cli import app
-from outrider.cluster.terminal.bench.progress import BenchProgress
-from outrider.cluster.terminal.bench.redaction import redacted
-from outrider.cluster.terminal.bench.words import speculation_words
 
 runner = CliRunner()
 SMALL = ["--input-len", "4", "--output-len", "10", "--warmup", "1"]
@@ -234,7 +234,7 @@ def test_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal it shows the stage, and what has come so far, twice a second at most."""
     screen, clock = io.StringIO(), iter([0.0, 0.0, 10.0, 10.1, 10.6, 10.7])
     console = Console(file=screen, force_terminal=True, width=200)
-    monkeypatch.setattr("outrider.cluster.terminal.bench.progress.stderr", lambda: console)
+    monkeypatch.setattr("outrider.cluster.bench.load.progress.stderr", lambda: console)
     failed = Record(1, 0, 0, 0, 1, 9, failure=Failure("http_500", "no"))
     whole = Record(0, 0, 0, 0, 1, 9, (Chunk(1, 6),))
     with BenchProgress(Plan(rate=1, num_requests=5), lambda: next(clock)) as progress:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.api.served_engine import ApiLimits
-from outrider.cluster.config import Config
-from outrider.cluster.config_sources import Setting, fields, from_assignments, load
-from outrider.cluster.engine_settings import api_limits, engine_config, max_requests, policy
+from outrider.cluster.api.service import ApiLimits
+from outrider.cluster.config.config import Config
+from outrider.cluster.config.sources import Setting, fields, from_assignments, load
+from outrider.cluster.deploy.settings import api_limits, engine_config, max_requests, policy
 
 
 def write(folder: Path, text: str) -> Path:

@@ -7,9 +7,9 @@ import architectures
 import pytest
 from typer.testing import CliRunner
 
-from outrider.actors.demo import asking, measuring
-from outrider.actors.demo.questions import questions
 from outrider.cluster.cli import app
+from outrider.cluster.demo import asking, measuring
+from outrider.cluster.demo.questions import questions
 
 runner = CliRunner()
 
@@ -44,7 +44,7 @@ def test_measuring_needs_a_trained_pair(tmp_path: Path) -> None:
 
 def test_measuring_tells_cost_and_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = questions()[:2]
-    monkeypatch.setattr("outrider.actors.demo.questions.questions", lambda: asked)
+    monkeypatch.setattr("outrider.cluster.demo.questions.questions", lambda: asked)
     for name, number in (("ANSWER_LEN", 20), ("TIMED_LEN", 8), ("REPEATS", 1), ("NUM_FORWARDS", 2)):
         monkeypatch.setattr(measuring, name, number)
     for role in ("target", "draft"):

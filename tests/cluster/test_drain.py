@@ -15,8 +15,8 @@ from cluster.asgi import STALLS, ask
 from cluster.toy_engine import ToyEngine
 
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.service import Service
 
 COMPLETIONS = "/v1/completions"
 PROMPT = {"model": "toy", "prompt": "hi", "seed": 1, "max_tokens": 5}

@@ -9,19 +9,19 @@ import pytest
 from cluster.asgi import ask
 from cluster.toy_engine import ToyEngine
 
-from outrider.cluster.api import metric_names
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.metrics import ServiceCollector
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
-from outrider.cluster.exported_names import MODEL, PREFIX, exported
+from outrider.cluster.api.metrics import names
+from outrider.cluster.api.metrics.collector import ServiceCollector
+from outrider.cluster.api.metrics.exported_names import MODEL, PREFIX, exported
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.service import Service
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray Serve's own pydantic models
-    from outrider.cluster import exporter
-    from outrider.cluster.exporter import Exporter
+    from outrider.cluster.deploy import ray_exporter
+    from outrider.cluster.deploy.ray_exporter import Exporter
 
-SERIES = {name: metric for metric in metric_names.ALL for name in exported(metric)}
+SERIES = {name: metric for metric in names.ALL for name in exported(metric)}
 
 
 class Gauges:
@@ -51,7 +51,7 @@ class Gauge:
 @pytest.fixture
 def gauges(monkeypatch: pytest.MonkeyPatch) -> Gauges:
     kept = Gauges()
-    monkeypatch.setattr(exporter, "Gauge", kept.make)
+    monkeypatch.setattr(ray_exporter, "Gauge", kept.make)
     return kept
 
 
@@ -80,7 +80,7 @@ async def test_every_sample_is_handed_over(
 async def test_it_goes_on_when_ray_does_not(
     service: Service, gauges: Gauges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporter, "PERIOD_S", 0.001)
+    monkeypatch.setattr(ray_exporter, "PERIOD_S", 0.001)
     gauges.is_broken = True
     task = asyncio.create_task(Exporter(ServiceCollector(service, Traffic())).run())
     await asyncio.sleep(0.01)

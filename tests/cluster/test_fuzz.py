@@ -18,9 +18,9 @@ from starlette.types import ASGIApp
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.request import Request
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.policy import Policy
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
+from outrider.cluster.api.middleware.keys import Policy
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.service import Service
 
 NUM_REQUESTS, NUM_CLIENTS, NUM_WARMING = 20_000, 8, 4000
 BODY_TIMEOUT_S = 0.05

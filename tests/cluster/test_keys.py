@@ -8,12 +8,11 @@ from cluster.asgi import Reply, ask
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.api.allowance import Allowance
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.keys import Key, KeyRing, digest_of, key_ring
-from outrider.cluster.api.policy import Policy
-from outrider.cluster.api.refusals import RateLimitExceeded
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.errors import RateLimitExceeded
+from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of, key_ring
+from outrider.cluster.api.middleware.rate_limiter import Allowance
+from outrider.cluster.api.service import Service
 
 COMPLETIONS = "/v1/completions"
 PROMPT = {"model": "toy", "prompt": "hi", "seed": 1, "max_tokens": 5}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from outrider.cluster import leave as leaving
-from outrider.cluster.leave import leave, replicas
+from outrider.cluster.k8s import leave as leaving
+from outrider.cluster.k8s.leave import leave, replicas
 
 HEAD, HERE, ELSEWHERE = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 

@@ -8,12 +8,11 @@ from cluster.toy_engine import ToyEngine
 from prometheus_client.parser import text_string_to_metric_families
 
 from outrider.actors.request import Chunk
-from outrider.cluster.api import metric_names
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.histogram import Histogram
-from outrider.cluster.api.metric_names import Kind
-from outrider.cluster.api.observations import Observations
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.metrics import names
+from outrider.cluster.api.metrics.names import Kind
+from outrider.cluster.api.middleware.observations import Histogram, Observations
+from outrider.cluster.api.service import Service
 
 COMPLETIONS = "/v1/completions"
 PROMPT = {"model": "toy", "prompt": "hi", "seed": 1, "max_tokens": 5}
@@ -119,7 +118,7 @@ async def test_every_name_goes_out_as_it_is_described(service: Service, engine: 
         engine.statistics.count(what, "1")
     text = (await ask(app, "/metrics", method="GET")).body.decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    for metric in metric_names.ALL:
+    for metric in names.ALL:
         family = families.pop(metric.name)
         assert (family.type, family.documentation) == (metric.kind.value, metric.help)
         assert family.samples, metric

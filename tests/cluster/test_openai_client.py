@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from pydantic import BaseModel
 
 from outrider.actors.errors import Overloaded
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.service import Service
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from schemathesis import Case
 from schemathesis.checks import CHECKS, load_all_checks
 
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.service import Service
 
 NOT_MSGPACK = b"\xc1"  # the one byte that msgpack never uses
 

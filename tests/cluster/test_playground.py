@@ -13,8 +13,7 @@ from selenium.webdriver.common.keys import Keys
 
 from outrider.actors.errors import Overloaded
 from outrider.actors.sampling import VerificationMode
-from outrider.cluster.api.keys import Key, KeyRing, digest_of
-from outrider.cluster.api.policy import Policy
+from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of
 
 ORIGINS = ("accepted", "ngram", "prediction", "recovered", "bonus")  # those that are coloured
 NUM_TOKENS = len(Pieces(SCRIPT).script)

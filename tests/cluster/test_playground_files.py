@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from outrider.cluster.api import playground
+from outrider.cluster.api.routes import playground
 
 
 @pytest.mark.parametrize("path", ["/", *(f"/playground/{name}" for name in playground.FILES[1:])])

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
-from outrider.cluster.bundles import bundles_of
-from outrider.cluster.config import ClusterSection
-from outrider.cluster.demo_models import demo_target
-from outrider.cluster.preflight import (
+from outrider.cluster.config.config import ClusterSection
+from outrider.cluster.config.demo_models import demo_target
+from outrider.cluster.deploy.preflight import (
     check_model,
     check_nodes,
     check_port,
     local_resources,
     shortage,
 )
+from outrider.cluster.deploy.sizing import bundles_of
 
 BUNDLES = [{"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}]
 

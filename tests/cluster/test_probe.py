@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import pytest
 from cluster.toy_engine import ToyEngine
 
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.probe import Probe
+from outrider.cluster.api.service import Service
+from outrider.cluster.deploy.probe import Probe
 
 
 @pytest.fixture

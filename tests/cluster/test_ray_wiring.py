@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from outrider.cluster import ray_wiring
-from outrider.cluster.ray_wiring import HostActor
+from outrider.cluster.deploy import ray_executor
+from outrider.cluster.deploy.ray_executor import HostActor
 
 
 class Left(BaseException):
@@ -33,8 +33,8 @@ def test_a_worker_ends_itself_once_its_coordinator_is_gone(monkeypatch: pytest.M
         raise Left
 
     monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(ray_wiring, "ORPHAN_S", 0.05)
-    monkeypatch.setattr(ray_wiring, "ORPHAN_POLL_S", 0.01)
+    monkeypatch.setattr(ray_executor, "ORPHAN_S", 0.05)
+    monkeypatch.setattr(ray_executor, "ORPHAN_POLL_S", 0.01)
     actor, host = HostActor(None), Host(num_looks=20)  # type: ignore[arg-type]
     actor._host = host  # type: ignore[assignment]
     with pytest.raises(Left):

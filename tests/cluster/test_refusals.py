@@ -9,7 +9,7 @@ import pytest
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.errors import Overloaded, WorkerLost
-from outrider.cluster.api.served_engine import ApiLimits, Service
+from outrider.cluster.api.service import ApiLimits, Service
 
 PROMPT = {"model": "toy", "prompt": "hi"}
 CHAT = {"model": "toy", "messages": [{"role": "user", "content": "hi"}]}

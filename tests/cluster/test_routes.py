@@ -8,7 +8,7 @@ from cluster.sse import events
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.sampling import VerificationMode
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.service import Service
 
 PROMPT = {"model": "toy", "prompt": "hi"}
 CHAT = {"model": "toy", "messages": [{"role": "user", "content": "hi"}]}

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from cluster.toy_engine import ToyEngine
 
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.service import Service
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])

@@ -9,7 +9,7 @@ from cluster.sse import data_lines, events
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.sampling import Grammar, GrammarKind
-from outrider.cluster.api.served_engine import ApiLimits, Service
+from outrider.cluster.api.service import ApiLimits, Service
 
 COMPLETIONS, CHATS, NATIVE = "/v1/completions", "/v1/chat/completions", "/v1/generate"
 PROMPT = {"model": "toy", "prompt": "hi"}

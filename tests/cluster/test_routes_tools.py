@@ -10,7 +10,7 @@ from cluster.tool_calls import ULM, hermes, llama
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.sampling import GrammarKind
-from outrider.cluster.api.served_engine import Service
+from outrider.cluster.api.service import Service
 
 URL = "/v1/chat/completions"
 PARAMETERS = {

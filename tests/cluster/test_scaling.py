@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.config import ClusterSection
-from outrider.cluster.scaling import most_replicas, num_surging, scaling_options
+from outrider.cluster.config.config import ClusterSection
+from outrider.cluster.deploy.sizing import most_replicas, num_surging, scaling_options
 
 
 def section(**values: Any) -> ClusterSection:

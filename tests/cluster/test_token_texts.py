@@ -11,7 +11,7 @@ from outrider.actors.request import Chunk, Request, Resumed
 from outrider.actors.sampling import SamplingParams
 from outrider.actors.text.stop_rules import StopRules
 from outrider.actors.text.tokenizer import Tokenizer
-from outrider.cluster.api.token_texts import TokenTexts
+from outrider.cluster.api.response.token_texts import TokenTexts
 
 DEMO = Path(__file__).parents[2] / "cluster" / "demo" / "target"
 TEXT = "Naïve 日本語 🙂 text, e\u0301 and 👩‍👩‍👧: str.split STOP and more"

@@ -10,8 +10,8 @@ from cluster.tool_calls import ULM, hermes, llama
 
 from outrider.actors.sampling import Grammar, GrammarKind
 from outrider.clients.schema.messages import Function
-from outrider.cluster.api.tools.formats import FORMATS
-from outrider.cluster.api.tools.parser import Call
+from outrider.cluster.api.request.tools.formats import FORMATS
+from outrider.cluster.api.request.tools.parser import Call
 
 NAMES = {"weather", "time"}
 WEATHER = Call("weather", '{"city": "Ulm"}')

@@ -18,10 +18,10 @@ from outrider.actors.engine import Engine
 from outrider.actors.messages import Ping
 from outrider.actors.wiring import ProcessWiring
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.served_engine import Service
-from outrider.cluster.api.traffic import Traffic
-from outrider.cluster.config_sources import from_assignments, load
-from outrider.cluster.engine_settings import api_limits, engine_config, policy
+from outrider.cluster.api.middleware.traffic import Traffic
+from outrider.cluster.api.service import Service
+from outrider.cluster.config.sources import from_assignments, load
+from outrider.cluster.deploy.settings import api_limits, engine_config, policy
 
 
 def add_views(app, engine):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from bench_pair import DEMO, TINY
 
-from outrider.actors.bench.synthetic_pair import build
+from outrider.cluster.bench.synthetic.pair import build
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,15 @@ import math
 
 import pytest
 
-from outrider.actors.bench.claims import claims
-from outrider.actors.bench.comparison import check_field, compare
-from outrider.actors.bench.contender import Absent, Outcome, Work
-from outrider.actors.bench.divergence import Divergence
-from outrider.actors.bench.peers.hugging_face import ASSISTED, BATCHING, GENERATE
-from outrider.actors.bench.peers.outrider_engine import DEFAULT, HTTP, LOCKSTEP, PLAIN
-from outrider.actors.bench.ratio import Ratio
 from outrider.actors.errors import InvalidConfig, OutriderError
 from outrider.actors.statistics import Snapshot
+from outrider.cluster.bench.compare.claims import claims
+from outrider.cluster.bench.compare.comparison import check_field, compare
+from outrider.cluster.bench.compare.contender import Absent, Outcome, Work
+from outrider.cluster.bench.compare.divergence import Divergence
+from outrider.cluster.bench.compare.engines.hugging_face import ASSISTED, BATCHING, GENERATE
+from outrider.cluster.bench.compare.engines.outrider_engine import DEFAULT, HTTP, LOCKSTEP, PLAIN
+from outrider.cluster.bench.compare.ratio import Ratio
 
 WORK = Work(((1, 2), (3,)), num_tokens=20, temperature=0.0, num_streams=1)
 

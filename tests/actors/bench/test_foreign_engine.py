@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from outrider.actors.bench.contender import Work
-from outrider.actors.bench.peers.foreign_engine import FOREIGN, Foreign, ForeignContender, absence
 from outrider.actors.errors import OutriderError
+from outrider.cluster.bench.compare.contender import Work
+from outrider.cluster.bench.compare.engines.foreign import (
+    FOREIGN,
+    Foreign,
+    ForeignContender,
+    absence,
+)
 
 WORK = Work(((5,), (7, 8)), num_tokens=3, temperature=0.0, num_streams=2)
 TOY = Foreign("Toy", "toy", "toy_peer", ("json",), ("plain",), ("fails",), "build a toy")

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from outrider.actors.bench.promise import Part, promises
-from outrider.actors.bench.sweep import Drafter, SweepPlan, drafters
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.sampling import VerificationMode
 from outrider.actors.statistics import Snapshot
+from outrider.cluster.bench.sweep.promise import Part, promises
+from outrider.cluster.bench.sweep.sweep import Drafter, SweepPlan, drafters
 
 ROWS, PASS_S, REST_S, RATE = 4, 0.001, 0.002, 0.7
 

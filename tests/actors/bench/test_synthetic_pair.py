@@ -7,8 +7,6 @@ import torch
 import transformers
 from bench_pair import DEMO, TINY
 
-from outrider.actors.bench.prompts import prompts
-from outrider.actors.bench.synthetic_pair import ModelSize, PairPlan, build
 from outrider.actors.engine import Engine
 from outrider.actors.engine_config import EngineConfig
 from outrider.actors.errors import InvalidConfig
@@ -16,6 +14,8 @@ from outrider.actors.request import Request
 from outrider.actors.sampling import SamplingParams, Speculation
 from outrider.actors.text.tokenizer import Tokenizer
 from outrider.actors.wiring import InlineWiring
+from outrider.cluster.bench.prompts import prompts
+from outrider.cluster.bench.synthetic.pair import ModelSize, PairPlan, build
 
 SHARE = 0.02  # of 4096 tokens, drawn with the plan's seed: the same in every run
 TOLERANCE = 0.05  # of the tokens that the texts come through, 3 standard deviations of chance

@@ -1,7 +1,7 @@
 """A foreign engine that counts upwards; run by path, in a process of its own."""
 
 
-class Peer:
+class Driver:
     def __init__(self, facts):
         self._step = facts["step"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from actors.demo import toy_docs
 
-from outrider.actors.demo.corpus.corpus import Corpus, build
+from outrider.cluster.demo.corpus.corpus import Corpus, build
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from actors.demo import toy_docs
 
-from outrider.actors.demo.corpus import docstrings, documented
-from outrider.actors.demo.corpus.chats import about
-from outrider.actors.demo.corpus.corpus import Corpus, build
-from outrider.actors.demo.corpus.fact import Fact, Kind, normal, sentences
-from outrider.actors.demo.corpus.popular import weight
-from outrider.actors.demo.corpus.prose import plain
-from outrider.actors.demo.corpus.rst import parse
 from outrider.actors.errors import InvalidConfig
+from outrider.cluster.demo.corpus import docstrings, documented
+from outrider.cluster.demo.corpus.chats import about
+from outrider.cluster.demo.corpus.corpus import Corpus, build
+from outrider.cluster.demo.corpus.fact import Fact, Kind, normal, sentences
+from outrider.cluster.demo.corpus.popular import weight
+from outrider.cluster.demo.corpus.prose import plain
+from outrider.cluster.demo.corpus.rst import parse
 
 CLEANED = """\
 `abacus` --- Counting with beads

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from outrider.actors.demo.asking import Answer, page
-from outrider.actors.demo.questions import Question, goes_in_circles, judge, questions
+from outrider.cluster.demo.asking import Answer, page
+from outrider.cluster.demo.questions import Question, goes_in_circles, judge, questions
 
 JOIN = questions()[0]
 RIGHT = f"`{JOIN.signature}`\n\n{JOIN.first} More is said."

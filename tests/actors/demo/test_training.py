@@ -13,18 +13,18 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from outrider.actors.bench.synthetic_pair import ModelSize
-from outrider.actors.demo import vocabulary
-from outrider.actors.demo.corpus.chats import UNKNOWN, US, about, unknown
-from outrider.actors.demo.corpus.corpus import Corpus
-from outrider.actors.demo.corpus.invented import invented
-from outrider.actors.demo.training import samples
-from outrider.actors.demo.training.batches import ASKING, Chats, Source, Turns
-from outrider.actors.demo.training.learner import chosen_device
-from outrider.actors.demo.training.muon import Muon
-from outrider.actors.demo.training.plan import DRAFT, TARGET, Plan, llama, shape_at
-from outrider.actors.demo.training.run import SMALL_TALK, UNKNOWN_SHARE, Run
 from outrider.actors.errors import InvalidConfig
+from outrider.cluster.bench.synthetic.pair import ModelSize
+from outrider.cluster.demo import vocabulary
+from outrider.cluster.demo.corpus.chats import UNKNOWN, US, about, unknown
+from outrider.cluster.demo.corpus.corpus import Corpus
+from outrider.cluster.demo.corpus.invented import invented
+from outrider.cluster.demo.training import samples
+from outrider.cluster.demo.training.batches import ASKING, Chats, Source, Turns
+from outrider.cluster.demo.training.learner import chosen_device
+from outrider.cluster.demo.training.muon import Muon
+from outrider.cluster.demo.training.plan import DRAFT, TARGET, Plan, llama, shape_at
+from outrider.cluster.demo.training.run import SMALL_TALK, UNKNOWN_SHARE, Run
 
 TINY = Plan(
     steps=6, draft_steps=4, num_samples=6, rows=2, row_len=32, is_compiled=False,

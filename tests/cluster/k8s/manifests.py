@@ -12,14 +12,14 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from outrider.cluster.config_sources import from_assignments
+from outrider.cluster.config.sources import from_assignments
 from outrider.cluster.k8s.installation import Installation, configured
 from outrider.cluster.k8s.manifest import manifest
 from outrider.cluster.k8s.overlays import OVERLAYS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray Serve's own pydantic models
-    from outrider.cluster import serve as serve
+    from outrider.cluster.deploy import serve as serve
 
 ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = "1.32"

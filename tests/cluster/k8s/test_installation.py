@@ -125,7 +125,7 @@ def test_what_was_rendered_is_right() -> None:
         (serve_text("http_options", "http_option"), "does not know http_option "),
         (serve_text("host: 0.0.0.0\n  port", "hots: 0.0.0.0\n  port"), "http_options.hots"),
         (serve_text("drain_s", "drian_s"), "did you mean cluster.drain_s"),
-        (serve_text("serve:build", "serve:bild"), "expected outrider.cluster.serve:build"),
+        (serve_text("serve:build", "serve:bild"), "expected outrider.cluster.deploy.serve:build"),
         (serve_text("worker_gpus: 1.0", "worker_gpus: 2.0"), "its pod lacks 2 GPU"),
         (serve_text("worker_gpus: 1.0", "worker_gpus: auto"), "expected a number"),
         (serve_text("/models/Qwen2.5-7B", "/models/other"), "serveConfigV2's args differ"),

@@ -32,9 +32,9 @@ from ray._private import ray_constants
 from typer.testing import CliRunner
 
 from outrider.cluster.api.app import create_app
-from outrider.cluster.api.served_engine import ApiLimits, Service
+from outrider.cluster.api.service import ApiLimits, Service
 from outrider.cluster.cli import app
-from outrider.cluster.config_sources import CONFIG_ENV, build, from_tree
+from outrider.cluster.config.sources import CONFIG_ENV, build, from_tree
 from outrider.cluster.k8s import containers as contents
 from outrider.cluster.k8s import ports, ray_service
 from outrider.cluster.k8s.verify import serve_config
@@ -219,7 +219,7 @@ def test_a_pod_lives_as_long_as_its_streams(objects: list[Object]) -> None:
         [container] = template["spec"]["containers"]
         script = container["lifecycle"]["preStop"]["exec"]["command"][-1]
         words = shlex.split(script.partition(";")[0])
-        assert words[:3] == ["python", "-m", "outrider.cluster.leave"]
+        assert words[:3] == ["python", "-m", "outrider.cluster.k8s.leave"]
         assert find_spec(words[2]) is not None
         within_s = float(words[words.index("--within") + 1])
         assert template["spec"]["terminationGracePeriodSeconds"] > within_s

@@ -8,12 +8,12 @@ from typing import Any
 import promql_parser
 import pytest
 
-from outrider.cluster.api import metric_names
-from outrider.cluster.exported_names import MODEL, REPLICA, exported
-from outrider.cluster.k8s.alerts import ALERTS, rules
-from outrider.cluster.k8s.dashboard import PANELS, WIDTH, dashboard
+from outrider.cluster.api.metrics import names
+from outrider.cluster.api.metrics.exported_names import MODEL, REPLICA, exported
+from outrider.cluster.k8s.monitoring.alerts import ALERTS, rules
+from outrider.cluster.k8s.monitoring.dashboard import PANELS, WIDTH, dashboard
 
-SERIES = {name: metric for metric in metric_names.ALL for name in exported(metric)}
+SERIES = {name: metric for metric in names.ALL for name in exported(metric)}
 SHARED = {MODEL, REPLICA}  # on every series
 ASKED_FOR = {  # what an operator wants to see
     "http_responses", "time_to_first_token", "inter_token_latency", "num_accepted_tokens",
@@ -101,7 +101,7 @@ def test_what_was_asked_for_is_there() -> None:
 def test_values_of_labels_are_real() -> None:
     """A matcher of a value that is never exported would match nothing, for ever."""
     from outrider.actors.supervisor import WorkerState
-    from outrider.cluster.api.metrics import PARTS, STATUSES
+    from outrider.cluster.api.metrics.collector import PARTS, STATUSES
 
     known = {
         "state": {state.value for state in WorkerState},

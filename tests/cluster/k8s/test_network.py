@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outrider.cluster.config import ClusterSection
+from outrider.cluster.config.config import ClusterSection
 from outrider.cluster.k8s import ports
 from outrider.cluster.k8s.network import policies
 from outrider.cluster.k8s.objects import HEAD, WORKER, Object

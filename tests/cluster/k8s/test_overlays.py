@@ -8,7 +8,7 @@ import pytest
 import yaml
 from cluster.k8s.manifests import ROOT, Object
 
-from outrider.cluster.config_sources import build, from_file
+from outrider.cluster.config.sources import build, from_file
 from outrider.cluster.k8s.manifest import manifest
 from outrider.cluster.k8s.overlays import OVERLAYS, files
 

@@ -57,7 +57,7 @@ def test_claims_name_tests(named: str) -> None:
 
 
 def test_keys_are_real() -> None:
-    from outrider.cluster.config_sources import fields
+    from outrider.cluster.config.sources import fields
 
     known = fields()
     named = set(re.findall(r"\b(?:cluster|engine|http|model)\.[a-z_]+\b", TEXT))

@@ -1,0 +1,113 @@
+"""One HTTP request, decided: its engine requests, and how they are run until the client leaves.
+
+Endpoints differ in how a job is made and in how its chunks are written, not in this.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+from outrider.actors.request import Chunk, FinishReason, Request
+from outrider.cluster.api.middleware.request_context import OnChunk, attending
+from outrider.cluster.api.response.usage import Tally
+from outrider.cluster.api.service import ServedEngine
+
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """The client closed its connection; nobody is left to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to generate, and the identity of the answer."""
+
+    id: str
+    engine: ServedEngine
+    model: str
+    seed: int  # as the client wrote it, or drawn for it; int64
+    requests: tuple[Request, ...]  # one a choice: those of a prompt follow each other
+    num_choices: int = 1  # of each prompt
+    keeps_output: bool = True  # False: only the prompt is of interest
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        """The fields that every object of the answer opens with."""
+        return {
+            "id": self.id,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.engine.info.fingerprint,
+        }
+
+    def tally(self) -> Tally:
+        """An empty tally for this job."""
+        speculation, info = self.requests[0].speculation, self.engine.info
+        k = info.k if speculation.k is None else speculation.k
+        is_drafted = speculation.is_enabled and info.draft is not None
+        num_prompt_tokens = sum(len(request.prompt_ids) for request in self.first_choices)
+        resumed = self.requests[0].resumed
+        num_tokens = 0 if resumed is None else len(resumed.output_ids)
+        return Tally(num_prompt_tokens, k if is_drafted else 0, num_tokens, self.num_choices)
+
+    @property
+    def first_choices(self) -> tuple[Request, ...]:
+        """One request a prompt."""
+        return self.requests[:: self.num_choices]
+
+    async def run(self, on_chunk: OnChunk) -> None:
+        """Generate every choice at once; the first failure ends them all and is raised."""
+        async with attending(self.requests, on_chunk) as attended:
+            if len(self.requests) == 1:
+                return await self._follow(0, attended)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for index in range(len(self.requests)):
+                        group.create_task(self._follow(index, attended))
+            except BaseExceptionGroup as failures:
+                raise failures.exceptions[0] from None
+
+    async def _follow(self, index: int, on_chunk: OnChunk) -> None:
+        async with aclosing(self.engine.generate(self.requests[index])) as chunks:
+            async for chunk in chunks:
+                await on_chunk(index, chunk if self.keeps_output else _without_output(chunk))
+
+
+def _without_output(chunk: Chunk) -> Chunk:
+    """The chunk of the one token that had to be generated to see the prompt."""
+    return replace(
+        chunk,
+        token_ids=(),
+        logprobs=(),
+        text="",
+        top_logprobs=(),
+        finish_reason=FinishReason.LENGTH,
+    )
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled when the client leaves. Raises ClientGone."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_departure(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        for pending in (task, gone):
+            pending.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _departure(receive: Receive) -> None:
+    with suppress(OSError):
+        while (await receive())["type"] != "http.disconnect":
+            pass

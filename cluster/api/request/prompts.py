@@ -1,0 +1,79 @@
+"""Prompts as token ids, and ids as text. Long texts are turned off the loop, so that streams go on
+meanwhile.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from outrider.actors.errors import InvalidRequest
+from outrider.clients.schema.messages import ChatMessage, Tool
+from outrider.clients.schema.openai_requests import Prompt
+from outrider.cluster.api.request.tools.turns import tools_of, turns_of
+from outrider.cluster.api.service import ServedEngine, ServedTokenizer
+
+LONG_TEXT_LEN = 16_384  # characters; about the most that is tokenised in a few milliseconds
+
+
+async def prompt_ids(
+    tokenizer: ServedTokenizer, prompt: Prompt, max_prompts: int, param: str = "prompt"
+) -> list[list[int]]:
+    """One list of ids a prompt. Raises InvalidRequest."""
+    prompts = separate(prompt)
+    if not 1 <= len(prompts) <= max_prompts:
+        raise InvalidRequest(f"Got {len(prompts)} prompts, expected 1 to {max_prompts}", param)
+    ids = [
+        await encode(tokenizer, item) if isinstance(item, str) else list(item) for item in prompts
+    ]
+    for index, item in enumerate(ids):
+        if not item:
+            where = f" at index {index}" if len(ids) > 1 else ""
+            raise InvalidRequest(f"Got an empty prompt{where}, expected at least one token", param)
+    return ids
+
+
+async def chat_ids(
+    tokenizer: ServedTokenizer, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
+) -> list[int]:
+    """A conversation through the model's own template. Raises InvalidRequest."""
+    if not messages:
+        raise InvalidRequest("Got messages=[], expected at least one message", "messages")
+    turns, offered = turns_of(messages), tools_of(tools)
+    if sum(len(turn["content"]) for turn in turns) > LONG_TEXT_LEN:
+        return await asyncio.to_thread(tokenizer.render_chat, turns, offered)
+    return tokenizer.render_chat(turns, offered)
+
+
+def separate(prompt: Prompt) -> list[str] | list[list[int]]:
+    """A list of prompts, also of one."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if prompt and isinstance(prompt[0], int):  # one prompt, given as ids
+        return [prompt]
+    return cast(list[str] | list[list[int]], prompt)
+
+
+async def encode(tokenizer: ServedTokenizer, text: str, adds_special: bool = True) -> list[int]:
+    """The ids of a text; none for an empty one."""
+    if not text:
+        return []
+    if len(text) > LONG_TEXT_LEN:
+        return await asyncio.to_thread(tokenizer.encode, text, adds_special)
+    return tokenizer.encode(text, adds_special)
+
+
+async def decode(engine: ServedEngine, ids: Sequence[int], param: str) -> str:
+    """The text of ids. Raises InvalidRequest for one out of the vocabulary."""
+    check_ids(ids, engine.info.vocab_size, param)
+    if len(ids) > LONG_TEXT_LEN:
+        return await asyncio.to_thread(engine.tokenizer.decode, ids)
+    return engine.tokenizer.decode(ids)
+
+
+def check_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:
+    """Raises InvalidRequest unless all are of the vocabulary."""
+    for token_id in (min(ids), max(ids)) if ids else ():
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequest(
+                f"Got token id {token_id} in {param}, expected 0 ≤ id < {vocab_size}", param
+            )

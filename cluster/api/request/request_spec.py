@@ -1,0 +1,155 @@
+"""A body made into a job. All that can be refused is refused here, before anything is generated."""
+
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.actors.errors import InvalidRequest, UnknownModel
+from outrider.actors.request import Request, Resumed
+from outrider.actors.sampling import (
+    Grammar,
+    SamplingParams,
+    Speculation,
+    VerificationMode,
+    seed_of,
+)
+from outrider.clients.schema.generation_fields import Generation, SpeculationOptions
+from outrider.cluster.api.middleware.request_context import current
+from outrider.cluster.api.request.grammar import check_grammar
+from outrider.cluster.api.request.job import Job
+from outrider.cluster.api.request.prompts import check_ids, encode
+from outrider.cluster.api.service import ApiLimits, ServedEngine, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an endpoint has made of its own fields, beside those of `Generation`."""
+
+    prompts: Sequence[Sequence[int]]
+    max_tokens: int
+    num_top_logprobs: int = 0
+    num_prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
+    grammar_param: str = "structured_outputs"  # the field that demands it
+    resumed: Resumed | None = None
+    seed: int | None = None
+    keeps_output: bool = True  # False: only the prompt is of interest
+
+
+async def job_of(service: Service, body: Generation, wish: Wish, prefix: str) -> Job:
+    """Decide a request. Raises InvalidRequest or Overloaded."""
+    engine, limits = service.started_engine, service.limits
+    _check_counts(body, wish, limits)
+    _check_vocabulary(body, engine.info.vocab_size)
+    seed = secrets.randbits(64) - 2**63 if wish.seed is None else wish.seed
+    requests = await _requests(engine, body, wish, seed_of(seed))
+    for request in requests:
+        engine.check(request)
+    if wish.grammar is not None:
+        await check_grammar(engine, wish.grammar, limits, wish.grammar_param)
+    return Job(
+        f"{prefix}-{uuid.uuid4().hex}",
+        engine,
+        service.model_name,
+        seed,
+        requests,
+        body.num_choices,
+        wish.keeps_output,
+    )
+
+
+def check_model(service: Service, name: str | None) -> None:
+    """Raises UnknownModel unless `name` is the served one, or none is given."""
+    if name not in (None, service.model_name):
+        raise UnknownModel(f"Got model={name!r}, expected {service.model_name!r}", "model")
+
+
+async def _requests(
+    engine: ServedEngine, body: Generation, wish: Wish, key: int
+) -> tuple[Request, ...]:
+    """Every choice of every prompt."""
+    exchange = current()
+    scope = "" if exchange is None else exchange.cache_scope
+    speculation = _speculation(body.speculation, engine.info.verification)
+    sampling = _sampling(body, wish)
+    expected = "" if body.prediction is None else body.prediction.text
+    prediction = await encode(engine.tokenizer, expected, adds_special=False)
+    return tuple(
+        Request(
+            tuple(ids),
+            sampling,
+            key,
+            choice,
+            speculation,
+            tuple(prediction),
+            wish.resumed,
+            "" if exchange is None else exchange.tenant,
+            0 if exchange is None else exchange.priority,
+            scope + (body.cache_salt or ""),
+        )
+        for ids in wish.prompts
+        for choice in range(body.num_choices)
+    )
+
+
+def _sampling(body: Generation, wish: Wish) -> SamplingParams:
+    names = (
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "min_tokens",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+    )
+    given = {name: getattr(body, name) for name in names}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return SamplingParams(
+        max_tokens=wish.max_tokens,
+        stop=body.stops,
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignores_eos=bool(body.ignore_eos),
+        logit_bias=tuple(sorted((body.logit_bias or {}).items())),
+        grammar=wish.grammar,
+        num_top_logprobs=wish.num_top_logprobs,
+        prompt_logprobs=wish.num_prompt_logprobs,
+        **chosen,
+    )
+
+
+def _speculation(wish: SpeculationOptions | None, verification: str) -> Speculation:
+    """The request's wish, with the server's mode of verification where it has none."""
+    wish = wish or SpeculationOptions()
+    mode = VerificationMode(wish.verification or verification)
+    return Speculation(wish.enabled, wish.k, mode)
+
+
+def _check_counts(body: Generation, wish: Wish, limits: ApiLimits) -> None:
+    n, most = body.num_choices, max(1, limits.max_choices // len(wish.prompts))
+    if len(wish.prompts) > limits.max_choices:
+        got = f"Got {len(wish.prompts)} prompts"
+        raise InvalidRequest(f"{got}, expected at most {limits.max_choices} choices", "prompt")
+    if not 1 <= n <= most:
+        of = "" if len(wish.prompts) == 1 else f" of {len(wish.prompts)} prompts"
+        raise InvalidRequest(f"Got n={n}, expected 1 ≤ n ≤ {most}{of}", "n")
+    for param, given, limit in (
+        ("logit_bias", body.logit_bias, limits.max_logit_bias),
+        ("stop_token_ids", body.stop_token_ids, limits.max_stop_ids),
+    ):
+        if given is not None and len(given) > limit:
+            raise InvalidRequest(
+                f"Got {len(given)} ids in {param}, expected at most {limit}", param
+            )
+    if body.min_tokens is not None and body.min_tokens > wish.max_tokens:
+        raise InvalidRequest(
+            f"Got min_tokens={body.min_tokens}, expected at most max_tokens={wish.max_tokens}",
+            "min_tokens",
+        )
+
+
+def _check_vocabulary(body: Generation, vocab_size: int) -> None:
+    check_ids(list(body.logit_bias or ()), vocab_size, "logit_bias")
+    check_ids(body.stop_token_ids or (), vocab_size, "stop_token_ids")

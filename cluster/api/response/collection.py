@@ -1,0 +1,56 @@
+"""The chunks of a job that is answered in one piece."""
+
+from typing import Any
+
+from fastapi.responses import Response
+
+from outrider.actors.request import Chunk, TokenLogprobs
+from outrider.clients.schema.openai_responses import ChatCompletion, Completion, Finish
+from outrider.cluster.api.request.job import Job
+from outrider.cluster.api.response.usage import Tally
+
+
+class Collection:
+    """Keeps every choice's chunks in the order they came."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.tally: Tally = job.tally()
+        self.chunks: list[list[Chunk]] = [[] for _ in job.requests]  # by choice
+
+    async def on_chunk(self, index: int, chunk: Chunk) -> None:
+        """Keep one commit."""
+        self.tally.add(index, chunk)
+        self.chunks[index].append(chunk)
+
+    def text(self, index: int) -> str:
+        """A choice's text."""
+        return "".join(chunk.text for chunk in self.chunks[index])
+
+    def token_ids(self, index: int) -> list[int]:
+        """A choice's tokens."""
+        return [token_id for chunk in self.chunks[index] for token_id in chunk.token_ids]
+
+    def prompt_logprobs(self, index: int) -> tuple[TokenLogprobs, ...]:
+        """Those of a choice's prompt from its second token on, where they were asked for."""
+        return self.chunks[index][0].prompt_logprobs
+
+    def finish_reason(self, index: int) -> Finish:
+        """Why a choice ended."""
+        reason = self.chunks[index][-1].finish_reason
+        assert reason is not None, "the engine ended a sequence without saying why"
+        return reason.value
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        """The fields around the choices."""
+        return {
+            **self._job.envelope,
+            "seed": self._job.seed,
+            "usage": self.tally.usage(),
+            "metrics": self.tally.metrics(),
+        }
+
+    def response(self, reply: Completion | ChatCompletion) -> Response:
+        """The reply on the wire."""
+        return Response(reply.model_dump_json(), media_type="application/json")

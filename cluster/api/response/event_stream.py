@@ -1,0 +1,58 @@
+"""A job's chunks as a response in pieces, one a commit. The client's leaving cancels the job."""
+
+from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from outrider.actors.request import Chunk
+from outrider.cluster.api.request.job import ClientGone, Job, unless_gone
+
+HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class Writer(Protocol):
+    """What a stream looks like on the wire."""
+
+    @property
+    def media_type(self) -> str: ...
+    def start(self) -> bytes: ...
+    def chunk(self, index: int, chunk: Chunk) -> bytes: ...
+    def end(self) -> bytes: ...
+    def error(self, error: Exception) -> bytes: ...
+
+
+class EventStream(Response):
+    """Runs a job and sends what the writer makes of it."""
+
+    def __init__(self, job: Job, writer: Writer) -> None:
+        super().__init__(headers=HEADERS, media_type=writer.media_type)
+        del self.headers["content-length"]
+        self._job = job
+        self._writer = writer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            await unless_gone(receive, self._events(send))
+        except ClientGone:
+            return
+
+    async def _events(self, send: Send) -> None:
+        write = self._writer.chunk
+
+        async def on_chunk(index: int, chunk: Chunk) -> None:
+            await send(_body(write(index, chunk)))
+
+        try:
+            if start := self._writer.start():
+                await send(_body(start))
+            await self._job.run(on_chunk)
+        except Exception as error:
+            await send(_body(self._writer.error(error), is_last=True))
+        else:
+            await send(_body(self._writer.end(), is_last=True))
+
+
+def _body(data: bytes, is_last: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": not is_last}

@@ -1,0 +1,100 @@
+"""A stream of /v1/generate: its objects as server-sent events, or as msgpack one after another."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from outrider.actors.request import Chunk, TokenLogprobs
+from outrider.clients.schema.generate import GenerateRequest, PromptToken
+from outrider.cluster.api.errors import envelope_of
+from outrider.cluster.api.request.body import MSGPACK
+from outrider.cluster.api.request.job import Job
+from outrider.cluster.api.response.logprobs import finite, pairs_of
+from outrider.cluster.api.response.token_texts import TokenTexts
+
+
+def identity(job: Job) -> dict[str, Any]:
+    """What names an answer and lets it be resumed."""
+    return {
+        "id": job.id,
+        "created": job.created,
+        "model": job.model,
+        "fingerprint": job.engine.info.fingerprint,
+        "seed": job.seed,
+    }
+
+
+def prompt_tokens(tokens: Iterable[TokenLogprobs]) -> list[PromptToken]:
+    """The prompt's tokens from the second on."""
+    return [
+        PromptToken(token_id=t.token_id, logprob=finite(t.logprob), top=pairs_of(t.top))
+        for t in tokens
+    ]
+
+
+class NativeEvents:
+    """Writes the objects of one job, as `outrider.clients.schema.generate.Event` describes them."""
+
+    def __init__(self, job: Job, body: GenerateRequest, packs: bool) -> None:
+        self.media_type = MSGPACK if packs else "text/event-stream"
+        self._encode = msgspec.msgpack.encode if packs else _event
+        self._job = job
+        self._has_logprobs = body.logprobs is not None
+        self._has_alternatives = bool(body.logprobs)
+        self._tally = job.tally()
+        self._token_texts: list[TokenTexts] = []  # by choice, if asked for
+        if body.return_token_texts:
+            self._token_texts = [TokenTexts(job.engine.tokenizer, r) for r in job.requests]
+
+    def start(self) -> bytes:
+        """Who answers, and with which seed."""
+        job = self._job
+        return self._encode(
+            {
+                "type": "start",
+                **identity(job),
+                "num_choices": len(job.requests),
+                "num_prompt_tokens": [len(first.prompt_ids) for first in job.first_choices],
+            }
+        )
+
+    def chunk(self, index: int, chunk: Chunk) -> bytes:
+        """One commit of one choice."""
+        self._tally.add(index, chunk)
+        event: dict[str, Any] = {
+            "type": "chunk",
+            "index": index,
+            "text": chunk.text,
+            "token_ids": chunk.token_ids,
+            "drafter": chunk.drafter,
+            "num_drafted": chunk.num_drafted,
+            "num_accepted": chunk.num_accepted,
+            "k_reason": chunk.k_reason,
+            "finish_reason": chunk.finish_reason,
+        }
+        if self._token_texts:
+            event["token_texts"] = self._token_texts[index].of(chunk)
+        if self._has_logprobs:
+            event["logprobs"] = [finite(logprob) for logprob in chunk.logprobs]
+        if self._has_alternatives:
+            event["top_logprobs"] = [pairs_of(top) for top in chunk.top_logprobs]
+        if chunk.prompt_logprobs:
+            told = prompt_tokens(chunk.prompt_logprobs)
+            event["prompt_logprobs"] = [token.model_dump() for token in told]
+        return self._encode(event)
+
+    def end(self) -> bytes:
+        """The counts."""
+        usage, metrics = self._tally.usage(), self._tally.metrics()
+        return self._encode(
+            {"type": "end", "usage": usage.model_dump(), "metrics": metrics.model_dump()}
+        )
+
+    def error(self, error: Exception) -> bytes:
+        """A failure after the stream has begun, and its last object."""
+        return self._encode({"type": "error", **envelope_of(error).model_dump()})
+
+
+def _event(value: Any) -> bytes:
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"

@@ -1,0 +1,93 @@
+"""GET /capabilities: what this server does, read from the schemas and limits that it goes by."""
+
+from importlib.metadata import version
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+
+from outrider.actors.sampling import MAX_K, MAX_TOP_LOGPROBS, GrammarKind, VerificationMode
+from outrider.clients.schema.capabilities import (
+    Capabilities,
+    Limits,
+    Parameter,
+    ServedModel,
+    Speculation,
+)
+from outrider.clients.schema.unsupported import WITHOUT_EFFECT
+from outrider.cluster.api.request.body import MSGPACK
+from outrider.cluster.api.routes.openapi import ERRORS, body_of, described
+from outrider.cluster.api.service import ApiLimits, ServedInfo, Service
+
+MAX_STOPS = 16  # as SamplingParams holds it
+
+
+def routes(service: Service) -> APIRouter:
+    """The endpoint over one service."""
+    router = APIRouter()
+
+    @router.get("/capabilities", responses=ERRORS)
+    async def capabilities(request: Request) -> Capabilities:
+        info = service.started_engine.info
+        return Capabilities(
+            version=version("outrider"),
+            model=_model(service.model_name, info),
+            speculation=_speculation(info),
+            limits=_limits(service.limits),
+            structured_outputs=[kind.value for kind in GrammarKind],
+            prefix_cache=info.has_prefix_cache,
+            tool_parser=service.tool_parser,
+            media_types=["application/json", MSGPACK],
+            endpoints={
+                f"{method.upper()} {path}": _parameters(body_of(operation))
+                for path, operations in described(request.app)["paths"].items()
+                for method, operation in operations.items()
+            },
+        )
+
+    return router
+
+
+def _model(name: str, info: ServedInfo) -> ServedModel:
+    return ServedModel(
+        name=name,
+        max_model_len=info.context_len,
+        vocab_size=info.vocab_size,
+        fingerprint=info.fingerprint,
+        numerics=info.numerics,
+        numerics_reason=info.numerics_reason,
+        draft=info.draft,
+    )
+
+
+def _speculation(info: ServedInfo) -> Speculation:
+    has = {"draft": info.draft is not None, "ngram": info.has_ngram, "prediction": True}
+    return Speculation(
+        drafters=[name for name, is_there in has.items() if is_there],
+        verification_modes=[mode.value for mode in VerificationMode],
+        default_verification=info.verification,
+        max_k=MAX_K,
+    )
+
+
+def _limits(limits: ApiLimits) -> Limits:
+    return Limits(
+        body_bytes=limits.max_body_bytes,
+        prompts=limits.max_prompts,
+        choices=limits.max_choices,
+        stop=MAX_STOPS,
+        stop_token_ids=limits.max_stop_ids,
+        logit_bias=limits.max_logit_bias,
+        top_logprobs=MAX_TOP_LOGPROBS,
+        grammar_bytes=limits.max_grammar_bytes,
+        grammar_compile_s=limits.grammar_timeout_s,
+    )
+
+
+def _parameters(body: type[BaseModel] | None) -> dict[str, Parameter]:
+    fields = {} if body is None else body.model_fields
+    return {
+        field.alias or name: Parameter(
+            accepted=field.description or "", has_effect=WITHOUT_EFFECT not in field.metadata
+        )
+        for name, field in fields.items()
+    }

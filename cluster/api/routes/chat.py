@@ -1,0 +1,95 @@
+"""POST /v1/chat/completions: a conversation in, the assistant's turns out."""
+
+import json
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from outrider.clients.schema.openai_requests import ChatRequest
+from outrider.clients.schema.openai_responses import ChatChoice, ChatCompletion
+from outrider.cluster.api.request.body import parsed_body
+from outrider.cluster.api.request.grammar import grammar_of
+from outrider.cluster.api.request.job import Job, unless_gone
+from outrider.cluster.api.request.prompts import chat_ids
+from outrider.cluster.api.request.request_spec import Wish, check_model, job_of
+from outrider.cluster.api.request.tools.offer import Offer, offer_of
+from outrider.cluster.api.response.chat_choice import ChatChoiceWriter, reply_of
+from outrider.cluster.api.response.collection import Collection
+from outrider.cluster.api.response.event_stream import EventStream
+from outrider.cluster.api.response.logprobs import chat_logprobs, prompt_logprobs
+from outrider.cluster.api.response.openai_events import OpenAIEvents
+from outrider.cluster.api.routes.openapi import documented
+from outrider.cluster.api.service import Service
+
+
+def routes(service: Service) -> APIRouter:
+    """The endpoint over one service."""
+    router = APIRouter()
+
+    @router.post(
+        "/v1/chat/completions",
+        response_model=ChatCompletion,
+        **documented(ChatRequest, stream="text/event-stream"),
+    )
+    async def chat(request: Request) -> Response:
+        body = await parsed_body(request, ChatRequest, service.limits.max_body_bytes)
+        check_model(service, body.model)
+        offer = offer_of(body, service.tool_parser)
+        job = await _job(service, body, offer)
+        if body.stream:
+            write = ChatChoiceWriter(job, body, offer).write
+            ids = json.dumps(job.requests[0].prompt_ids)
+            extra = f', "prompt_token_ids": {ids}' if body.return_token_ids else ""
+            events = OpenAIEvents(job, "chat.completion.chunk", write, body, extra)
+            return EventStream(job, events)
+        collection = Collection(job)
+        await unless_gone(request.receive, job.run(collection.on_chunk))
+        return _whole(job, collection, body, offer)
+
+    return router
+
+
+async def _job(service: Service, body: ChatRequest, offer: Offer | None) -> Job:
+    engine = service.started_engine
+    ids = await chat_ids(engine.tokenizer, body.messages, offer.tools if offer else ())
+    limit = body.token_limit
+    if limit is None:  # OpenAI's default: as far as the context goes
+        limit = max(1, engine.info.context_len - len(ids))
+    grammar, param = grammar_of(body)
+    if offer is not None and offer.forced is not None:
+        grammar, param = offer.forced, "tools"
+    wish = Wish(
+        [ids],
+        limit,
+        body.num_top_logprobs,
+        body.num_prompt_logprobs,
+        grammar,
+        param,
+        seed=body.seed,
+    )
+    return await job_of(service, body, wish, "chatcmpl")
+
+
+def _whole(job: Job, collection: Collection, body: ChatRequest, offer: Offer | None) -> Response:
+    tokenizer, choices = job.engine.tokenizer, []
+    for index, chunks in enumerate(collection.chunks):
+        message, reason = reply_of(chunks, offer)
+        choices.append(
+            ChatChoice(
+                index=index,
+                message=message,
+                finish_reason=reason,
+                logprobs=chat_logprobs(tokenizer, chunks, body.num_top_logprobs)
+                if body.logprobs
+                else None,
+                token_ids=collection.token_ids(index) if body.return_token_ids else None,
+            )
+        )
+    told, count = collection.prompt_logprobs(0), body.prompt_logprobs
+    reply = ChatCompletion(
+        **collection.envelope,
+        choices=choices,
+        prompt_logprobs=None if count is None else prompt_logprobs(tokenizer, told, count),
+        prompt_token_ids=list(job.requests[0].prompt_ids) if body.return_token_ids else None,
+    )
+    return collection.response(reply)

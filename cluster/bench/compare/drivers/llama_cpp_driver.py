@@ -1,0 +1,115 @@
+"""llama.cpp's server, plain or with the draft: one for each setting, asked over HTTP.
+
+The pair is converted to GGUF once, in float32. Servers that are not asked sleep.
+"""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import to_gguf
+
+START_S = 120.0
+ANSWER_S = 600.0
+
+
+class Driver:
+    """Servers by setting."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self._facts = facts
+        folder = Path(facts["folder"])
+        folder.mkdir(parents=True, exist_ok=True)
+        self._models = {}
+        for role in ("target", "draft"):
+            file = self._models[role] = folder / f"{role}.gguf"
+            if not file.exists():
+                to_gguf.convert(Path(facts[role]), file)
+        self._servers: dict[str, Server] = {}
+
+    def run(
+        self, prompts: list[list[int]], num_tokens: int, temperature: float, num_streams: int,
+        setting: str,
+    ) -> tuple[float, list[list[int]]]:  # fmt: skip
+        """Seconds and the ids of each prompt's continuation."""
+        if setting not in self._servers:
+            self._servers[setting] = Server([str(self._facts["binary"]), *self._flags(setting)])
+        server = self._servers[setting]
+        wish = {
+            "n_predict": num_tokens,
+            "temperature": temperature,
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
+            "ignore_eos": True,
+            "cache_prompt": False,
+            "return_tokens": True,
+            "seed": 1,
+        }
+        started = time.perf_counter()
+        with ThreadPoolExecutor(num_streams) as streams:
+            asked = (wish | {"prompt": ids} for ids in prompts)
+            answers = list(streams.map(lambda body: server.ask("/completion", body), asked))
+        return time.perf_counter() - started, [answer["tokens"] for answer in answers]
+
+    def close(self) -> None:
+        """End the servers."""
+        for server in self._servers.values():
+            server.end()
+
+    def _flags(self, setting: str) -> list[str]:
+        threads, streams = str(self._facts["num_threads"]), self._facts["num_streams"]
+        context = str(self._facts["context_len"] * streams)
+        flags = ["-m", str(self._models["target"]), "-t", threads, "-tb", threads]
+        flags += ["-c", context, "-np", str(streams), "--no-warmup", "--no-webui"]
+        if setting != "plain":
+            k = setting.removeprefix("k=")
+            flags += ["-md", str(self._models["draft"]), "--spec-type", "draft-simple"]
+            flags += ["--spec-draft-n-max", k, "--spec-draft-n-min", "0"]
+            flags += ["--spec-draft-p-min", "0", "-td", threads, "-tbd", threads]
+        return flags
+
+
+class Server:
+    """A llama-server on a free port of this machine."""
+
+    def __init__(self, command: list[str]) -> None:
+        """Raises RuntimeError unless it comes up."""
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self._url = f"http://127.0.0.1:{port}"
+        where = ["--host", "127.0.0.1", "--port", str(port)]
+        self._process = subprocess.Popen([*command, *where], stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_S
+        while not self._is_up():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.end()
+                raise RuntimeError(f"llama-server did not start: {' '.join(command)}")
+            time.sleep(0.1)
+
+    def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Its answer."""
+        data = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._url + path, data, headers)
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
+    def end(self) -> None:
+        """And wait for it."""
+        self._process.terminate()
+        self._process.wait(30)
+
+    def _is_up(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self._url}/health", timeout=5) as response:
+                return bool(response.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False

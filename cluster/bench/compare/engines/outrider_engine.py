@@ -1,0 +1,83 @@
+"""Outrider as a contender: plain, in lockstep, and as `outrider serve` would run it."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from outrider.actors.engine import Engine
+from outrider.actors.engine_config import EngineConfig
+from outrider.actors.request import Request
+from outrider.actors.sampling import SamplingParams, Speculation
+from outrider.actors.wiring import InlineWiring, ProcessWiring
+from outrider.cluster.bench.compare.contender import Outcome, Work
+from outrider.cluster.bench.prompts import Ids
+
+PLAIN, LOCKSTEP, DEFAULT = "Outrider k=0", "Outrider lockstep", "Outrider default"
+HTTP = "Outrider over HTTP"  # served, which is not this module's to do
+KS = (2, 3, 4, 5, 6)
+ADAPTIVE = "adaptive"
+
+
+class OutriderContender:
+    """One engine, asked with one k or with several."""
+
+    is_ours = True
+
+    def __init__(
+        self, name: str, engine: Engine, alone: Mapping[str, int | None],
+        crowd: Mapping[str, int | None],
+    ) -> None:  # fmt: skip
+        """alone, crowd: setting to the requests' k, for one stream and for several."""
+        self.name = name
+        self.engine = engine
+        self._alone = alone
+        self._crowd = crowd
+
+    def settings(self, work: Work) -> tuple[str, ...]:
+        return tuple(self._ks(work))
+
+    async def run(self, work: Work, setting: str) -> Outcome:
+        k = self._ks(work)[setting]
+        self.engine.statistics.reset()
+        started = time.perf_counter()
+        if work.num_streams == 1:
+            ids = [await self._text(work, number, k) for number in range(len(work.prompts))]
+        else:
+            texts = (self._text(work, number, k) for number in range(len(work.prompts)))
+            ids = await asyncio.gather(*texts)
+        seconds = time.perf_counter() - started
+        return Outcome(seconds, tuple(ids), self.engine.statistics.snapshot())
+
+    async def close(self) -> None:
+        await self.engine.stop()
+
+    def _ks(self, work: Work) -> Mapping[str, int | None]:
+        return self._alone if work.num_streams == 1 else self._crowd
+
+    async def _text(self, work: Work, number: int, k: int | None) -> Ids:
+        sampling = SamplingParams(work.temperature, max_tokens=work.num_tokens, ignores_eos=True)
+        speculation = Speculation(k=k)
+        request = Request(work.prompts[number], sampling, seed=number, speculation=speculation)
+        return tuple([i async for chunk in self.engine.generate(request) for i in chunk.token_ids])
+
+
+async def outriders(
+    target: Path, draft: Path, num_threads: int, kv_tokens: int
+) -> list[OutriderContender]:
+    """Those that so many threads allow: where there is one, the draft cannot ride ahead."""
+    # Nobody else has the prompts' KV from one repeat to the next.
+    shared = EngineConfig(target, draft, kv_tokens=kv_tokens, has_prefix_cache=False)
+    config = replace(shared, num_threads=num_threads)
+    inline = await Engine.start(config, InlineWiring())
+    lockstep = {ADAPTIVE: None} | {f"k={k}": k for k in KS}
+    found = [
+        OutriderContender(PLAIN, inline, {"": 0}, {"": 0}),
+        OutriderContender(LOCKSTEP, inline, lockstep, {ADAPTIVE: None}),
+    ]
+    if num_threads > 1:
+        half = replace(shared, num_threads=num_threads // 2)
+        apart = await Engine.start(half, ProcessWiring())
+        found.append(OutriderContender(DEFAULT, apart, {"": None}, {"": None}))
+    return found

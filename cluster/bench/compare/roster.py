@@ -1,0 +1,81 @@
+"""Everybody that can be measured on a pair, and who is absent."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from outrider.actors.errors import InvalidConfig
+from outrider.cluster.bench.compare.contender import Absent, Contender
+from outrider.cluster.bench.compare.engines.foreign import FOREIGN, ForeignContender, absence
+from outrider.cluster.bench.compare.engines.hugging_face import (
+    HuggingFaceAssisted,
+    HuggingFaceBatching,
+    HuggingFaceGenerate,
+    HuggingFaceModels,
+)
+from outrider.cluster.bench.compare.engines.outrider_engine import outriders
+
+TRANSFORMERS = "transformers"
+PEERS = (TRANSFORMERS, *(foreign.key for foreign in FOREIGN))
+
+
+@dataclass(frozen=True, slots=True)
+class RosterPlan:
+    """Who is wanted, and how. Raises InvalidConfig."""
+
+    target: Path
+    draft: Path
+    num_threads: int  # that each may compute with at once
+    most_streams: int
+    context_len: int  # of the longest work
+    folder: Path  # where models converted for peers are kept
+    peers: tuple[str, ...] = PEERS
+    pythons: Mapping[str, str] = field(default_factory=dict)  # peer to its own Python
+    llama_server: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in (*self.peers, *self.pythons):
+            if name not in PEERS:
+                raise InvalidConfig(f"Got peer {name!r}, accepted: {', '.join(PEERS)}")
+
+
+def absent_peers(plan: RosterPlan) -> list[Absent]:
+    """Those wanted that are not installed."""
+    found = (
+        absence(foreign, plan.pythons.get(foreign.key, sys.executable), plan.llama_server)
+        for foreign in FOREIGN
+        if foreign.key in plan.peers
+    )
+    return [one for one in found if one is not None]
+
+
+def peers(plan: RosterPlan) -> list[Contender]:
+    """Those wanted that are installed."""
+    found: list[Contender] = []
+    if TRANSFORMERS in plan.peers:
+        models = HuggingFaceModels(plan.target, plan.draft)
+        found += [
+            HuggingFaceGenerate(models), HuggingFaceAssisted(models), HuggingFaceBatching(models)
+        ]  # fmt: skip
+    missing = {one.name for one in absent_peers(plan)}
+    facts = {
+        "target": str(plan.target),
+        "draft": str(plan.draft),
+        "num_threads": plan.num_threads,
+        "num_streams": plan.most_streams,
+        "context_len": plan.context_len,
+        "binary": plan.llama_server,
+    }
+    for foreign in FOREIGN:
+        if foreign.key in plan.peers and foreign.name not in missing:
+            python = plan.pythons.get(foreign.key, sys.executable)
+            folder = {"folder": str(plan.folder / foreign.key)}
+            found.append(ForeignContender(foreign, python, facts | folder))
+    return found
+
+
+async def ours(plan: RosterPlan) -> list[Contender]:
+    """Outrider, loaded; with room for every stream twice."""
+    kv_tokens = max(4096, 2 * plan.most_streams * plan.context_len)
+    return list(await outriders(plan.target, plan.draft, plan.num_threads, kv_tokens))

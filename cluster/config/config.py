@@ -1,0 +1,230 @@
+"""What the operator can choose: one frozen tree, every key with its default and what it accepts.
+
+Knows nothing of where values come from (`config_sources`) nor of models and machines (`preflight`).
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from outrider.actors.sampling import MAX_K, VerificationMode
+from outrider.actors.workers.bets import WIDEST
+from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
+
+NO_DRAFT = "none"
+API_KEYS_ENV = "OUTRIDER_API_KEYS"
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")  # whoever reaches these is on this machine
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class ModelConfig(_Section):
+    """Which models, and under which name they are served."""
+
+    target: str = Field(default=DEMO, description="a model directory, or 'demo'")
+    draft: str | None = Field(
+        default=None,
+        description="a model directory, 'demo' or 'none'; by default the demo's own, or none",
+    )
+    name: str | None = Field(
+        default=None, min_length=1, description="the served name; by default target's"
+    )
+
+    @property
+    def target_path(self) -> Path:
+        """The target's directory."""
+        return demo_target() if self.target == DEMO else Path(self.target)
+
+    @property
+    def draft_path(self) -> Path | None:
+        """The draft's directory, if there is a draft."""
+        if self.draft is None:
+            return demo_draft() if self.target == DEMO else None
+        if self.draft == NO_DRAFT:
+            return None
+        return demo_draft() if self.draft == DEMO else Path(self.draft)
+
+    @property
+    def served_name(self) -> str:
+        """What requests call the model: never a path."""
+        return self.name or Path(self.target).resolve().name
+
+
+class EngineSection(_Section):
+    """How the engine decodes."""
+
+    k: int = Field(
+        default=4,
+        ge=0,
+        le=MAX_K,
+        description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round; where 'adaptive' starts",
+    )
+    verification: Literal["coupled", "rejection"] = Field(
+        default=VerificationMode.COUPLED.value, description="'coupled' or 'rejection'"
+    )
+    numerics: Literal["auto", "exact", "fast"] = Field(
+        default="auto", description="'auto', 'exact' or 'fast'"
+    )
+    device: str = Field(default="auto", description="'auto', 'cpu' or 'cuda'")
+    dtype: str = Field(default="auto", description="'auto' or a torch dtype")
+    kv_tokens: Count = Field(default=32768, description="at least 1: KV rows of each worker")
+    max_batch: Count = Field(default=64, description="at least 1: sequences decoded at once")
+    max_waiting: Count = Field(default=256, description="at least 1: sequences in the queue")
+    token_budget: Count = Field(default=256, description="at least 1: tokens in one forward")
+    num_threads: Count = Field(default=1, description="at least 1: CPU threads of each worker")
+    is_paired: bool = Field(
+        default=False,
+        description="true or false: draft and target in one process, for one device or core",
+    )
+    pipeline: Literal["auto", "forecast", "lockstep"] = Field(
+        default="auto",
+        description="'forecast': the draft rides ahead; 'lockstep': they take turns; 'auto'",
+    )
+    lookahead: Literal["adaptive", "simple", "fixed"] = Field(
+        default="adaptive", description="'adaptive', 'simple' or 'fixed': who chooses k"
+    )
+    fan: Count | None = Field(
+        default=None,
+        le=WIDEST,
+        description=f"1 to {WIDEST}: guesses per position of a forecast, with lookahead 'fixed'",
+    )
+    has_ngram: bool = Field(
+        default=True, description="true or false: copy a text's own past where no draft is at hand"
+    )
+    has_prefix_cache: bool = Field(
+        default=True,
+        description="true or false: keep the KV of prompts, for those that begin alike",
+    )
+    trace: Path | None = Field(
+        default=None, description="a file for a timeline of every round, written at the end"
+    )
+    worker_deadline_s: float = Field(
+        default=30.0, gt=0, description="above 0: a worker silent for so long is replaced"
+    )
+
+
+class HttpSection(_Section):
+    """Where and within which limits requests come in."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="an address to listen on")
+    port: int = Field(default=8000, ge=1, le=65535, description="1 ≤ port ≤ 65535")
+    proxy: Literal["haproxy", "python"] = Field(
+        default="haproxy", description="'haproxy' or 'python': of a local cluster"
+    )
+    max_body_bytes: Count = Field(default=8 << 20, description="at least 1")
+    max_prompts: Count = Field(default=64, description="at least 1: prompts in one request")
+    max_choices: Count = Field(default=128, description="at least 1: prompts times n")
+    max_logit_bias: Count = Field(default=1024, description="at least 1: ids in one logit_bias")
+    max_stop_ids: Count = Field(default=128, description="at least 1: ids in one stop_token_ids")
+    max_grammar_bytes: Count = Field(default=64 << 10, description="at least 1: of one grammar")
+    grammar_timeout_s: float = Field(
+        default=5.0, gt=0, description="above 0: time to compile one grammar"
+    )
+    max_requests: Count | None = Field(
+        default=None,
+        description="at least 1: answered at once by each replica; by default as many as the "
+        "engine decodes and queues",
+    )
+    request_timeout_s: float = Field(
+        default=600.0, gt=0, description="above 0: time for a whole answer; a request may ask less"
+    )
+    body_timeout_s: float = Field(
+        default=30.0, gt=0, description="above 0: time for a request's whole body to come"
+    )
+    api_keys_file: Path | None = Field(
+        default=None,
+        description="a YAML file of names, each with a key, max_concurrent, requests_per_minute "
+        "and priority (lower goes first); limits hold per replica",
+    )
+    api_keys_env: str = Field(
+        default=API_KEYS_ENV,
+        min_length=1,
+        description="the name of a variable with keys: name=key, separated by commas",
+    )
+    isolates_cache_by_key: bool = Field(
+        default=False,
+        description="true or false: the KV kept of a prompt serves only the key that it came with",
+    )
+    cors_origins: str = Field(
+        default="",
+        description="origins whose pages may call the server from a browser, separated by commas",
+    )
+    logs_requests: bool = Field(
+        default=True, description="true or false: a line of JSON for each request; never its text"
+    )
+    tool_parser: Literal["hermes", "llama3_json"] | None = Field(
+        default=None, description="'hermes' or 'llama3_json': how the model writes tool calls"
+    )
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins of `cors_origins`."""
+        return tuple(filter(None, map(str.strip, self.cors_origins.split(","))))
+
+    @property
+    def shows_client_addresses(self) -> bool:
+        """Whether a replica sees where a request comes from: HAProxy stands in for the client."""
+        return self.proxy == "python" or self.host in LOOPBACK_HOSTS
+
+
+class ClusterSection(_Section):
+    """What Ray is asked for."""
+
+    address: str = Field(default="local", description="'local', 'auto' or a cluster's address")
+    num_replicas: Count = Field(default=1, description="at least 1: engines behind the port")
+    max_replicas: Count | None = Field(
+        default=None,
+        description="at least num_replicas: as many when there is much to do; by default the "
+        "number stays as it is",
+    )
+    target_requests: Count = Field(
+        default=16, description="at least 1: requests in progress, beyond which a replica is added"
+    )
+    upscale_delay_s: float = Field(default=10.0, ge=0, description="at least 0")
+    downscale_delay_s: float = Field(default=300.0, ge=0, description="at least 0")
+    max_surge_percent: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="0 ≤ % ≤ 100: replicas beyond their number while new ones take over; at 0 the "
+        "old ones end first",
+    )
+    placement: Literal["STRICT_PACK", "PACK", "SPREAD", "STRICT_SPREAD"] = Field(
+        default="STRICT_PACK",
+        description="a placement strategy: STRICT_PACK, PACK, SPREAD, STRICT_SPREAD",
+    )
+    placement_timeout_s: float = Field(default=30.0, gt=0, description="above 0")
+    coordinator_cpus: Share = Field(default=1.0, description="at least 0: of each replica")
+    worker_cpus: Share = Field(default=1.0, description="at least 0: of each draft and target")
+    worker_gpus: Share | Literal["auto"] = Field(
+        default="auto",
+        description="at least 0, or 'auto': one each, or a share where GPUs are fewer",
+    )
+    first_port: Port = Field(default=20000, description="0 ≤ port ≤ 65535: of workers' TCP range")
+    num_ports: Count = Field(default=100, description="at least 1: ports in that range")
+    drain_s: float = Field(
+        default=10.0, ge=0, description="at least 0: time for requests at shutdown"
+    )
+    start_timeout_s: float = Field(
+        default=600.0, gt=0, description="above 0: time to load the models"
+    )
+    shows_logs: bool = Field(default=False, description="true or false: workers' logs in ours")
+    temp_dir: Path | None = Field(
+        default=None, description="Ray's folder; by default one that is removed"
+    )
+
+
+class Config(_Section):
+    """Everything."""
+
+    model: ModelConfig = ModelConfig()
+    engine: EngineSection = EngineSection()
+    http: HttpSection = HttpSection()
+    cluster: ClusterSection = ClusterSection()

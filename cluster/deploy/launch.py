@@ -1,0 +1,187 @@
+"""A served model from configuration to first answer, and back: what `outrider serve` does.
+
+Every wait has an end: a placement, a model or a proxy that does not come is reported, not awaited.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from outrider.actors import errors
+from outrider.actors.errors import InvalidConfig, OutriderError
+from outrider.cluster.api.middleware.keys import key_ring
+from outrider.cluster.api.middleware.traffic import HAND_BACK_S
+from outrider.cluster.config.config import LOOPBACK_HOSTS, Config
+from outrider.cluster.deploy.local_ray import LOCAL, connected
+from outrider.cluster.deploy.preflight import (
+    check_model,
+    check_nodes,
+    check_port,
+    local_resources,
+    shown,
+)
+from outrider.cluster.deploy.probe import Probe
+from outrider.cluster.deploy.sizing import bundles_of
+
+log = logging.getLogger(__name__)
+
+APPLICATION = "outrider"
+POLL_S = 0.2
+PROXY_TIMEOUT_S = 30.0
+
+Report = Callable[[str], None]
+
+
+@contextmanager
+def served(config: Config, report: Report) -> Iterator[Probe]:
+    """A running server, which ends with the block. Raises OutriderError."""
+    check_files(config)
+    check_port(config.http.host, config.http.port)
+    if config.cluster.address == LOCAL:
+        check_this_machine(config)
+        _check_keys(config, report)
+    report("starting Ray" if config.cluster.address == LOCAL else "joining the Ray cluster")
+    with connected(config):
+        from ray import serve
+
+        _check_cluster_name(serve)
+        try:
+            _deploy(config, report)
+            probe = Probe(config.http.host, config.http.port)
+            _await_proxy(probe)
+            yield probe
+            report("stopping: requests in flight may finish")
+            _drain(config)
+        finally:
+            # Not serve.shutdown(): others may use the cluster we joined, and one of our own ends
+            # with the connection. A start that failed half-way has nothing to delete.
+            with suppress(Exception):
+                serve.delete(APPLICATION)
+
+
+def _drain(config: Config) -> None:
+    """Every replica finishes what it has begun; what does not end in time is Serve's to end."""
+    from ray import serve
+
+    from outrider.cluster.deploy.serve import DEPLOYMENT
+
+    async def ask() -> None:
+        replicas = serve.get_deployment_handle(DEPLOYMENT, APPLICATION)
+        async with asyncio.timeout(config.cluster.drain_s + HAND_BACK_S + 1):
+            await replicas.broadcast("drain").results_async()
+
+    # Its clients would complain of the loop's end.
+    logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
+    try:
+        asyncio.run(ask())
+    except Exception as error:  # whatever it was, the end comes
+        log.warning("the replicas could not be asked to drain: %r", error)
+
+
+def check_files(config: Config) -> None:
+    """Raises ModelRefused unless the model directories look loadable."""
+    check_model("target", config.model.target_path)
+    if config.model.draft_path is not None:
+        check_model("draft", config.model.draft_path)
+
+
+def check_this_machine(config: Config) -> str:
+    """What a replica takes of a local cluster, in words. Raises InvalidConfig if it cannot."""
+    has = local_resources()
+    bundles = bundles_of(config.cluster, has["GPU"])
+    check_nodes(bundles, config.cluster.placement, config.cluster.num_replicas, [has])
+    return f"{'; '.join(map(shown, bundles))} a replica, of {shown(has)} here"
+
+
+def _check_keys(config: Config, report: Report) -> None:
+    """Raises InvalidConfig unless the replicas, started here, can read their keys."""
+    http = config.http
+    keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
+    if not keys and http.host not in LOOPBACK_HOSTS:
+        report(f"no API keys: whoever reaches {http.host}:{http.port} may use the server")
+
+
+def _check_cluster_name(serve: Any) -> None:
+    running = serve.status().applications
+    if APPLICATION in running:
+        raise InvalidConfig(
+            f"The cluster runs an application named {APPLICATION!r} already; stop it first"
+        )
+
+
+def _deploy(config: Config, report: Report) -> None:
+    """Place, load and start. Raises OutriderError with the replica's own reason."""
+    import ray
+    from ray import serve
+
+    from outrider.cluster.deploy.placement import check_placeable, cluster_bundles
+    from outrider.cluster.deploy.progress_board import ProgressBoard
+    from outrider.cluster.deploy.serve import application
+
+    bundles = cluster_bundles(config.cluster)
+    check_placeable(config.cluster, bundles)
+    report("starting Ray Serve")
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    serve.start(
+        http_options={"host": config.http.host, "port": config.http.port},
+        logging_config={"log_level": "WARNING", "enable_access_log": False},
+    )
+    board = ray.remote(ProgressBoard).options(num_cpus=0).remote()
+    app = application(config, bundles, board)
+    target = serve.RunTarget(app, name=APPLICATION, route_prefix="/")
+    serve.run_many(
+        [target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False
+    )
+    try:
+        _await_replicas(config, board, report)
+    finally:
+        ray.kill(board)
+
+
+def _await_replicas(config: Config, board: Any, report: Report) -> None:
+    import ray
+    from ray import serve
+
+    deadline = time.monotonic() + config.cluster.start_timeout_s
+    num_read = 0
+    while True:
+        lines, failure = ray.get(board.read.remote(num_read))
+        num_read += len(lines)
+        for line in lines:
+            report(line)
+        if failure is not None:
+            raise _error_of(failure)
+        state = serve.status().applications.get(APPLICATION)
+        if state is not None and state.status == "RUNNING":
+            return
+        if state is not None and state.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            raise OutriderError(f"Ray Serve could not start the server: {state.message}")
+        if time.monotonic() > deadline:
+            raise InvalidConfig(
+                f"The models did not load within {config.cluster.start_timeout_s:g} s "
+                "(cluster.start_timeout_s)"
+            )
+        time.sleep(POLL_S)
+
+
+def _await_proxy(probe: Probe) -> None:
+    """Return once it answers: the proxy learns of a replica a moment after it runs."""
+    deadline = time.monotonic() + PROXY_TIMEOUT_S
+    while not probe.is_ready:
+        if time.monotonic() > deadline:
+            raise OutriderError(f"Nothing answers at {probe.url} after {PROXY_TIMEOUT_S:g} s")
+        time.sleep(POLL_S)
+
+
+def _error_of(failure: Any) -> OutriderError:
+    """The replica's error, of its own class where that is one of ours."""
+    found = getattr(errors, failure.kind, None)
+    if isinstance(found, type) and issubclass(found, OutriderError):
+        return found(failure.message)
+    return OutriderError(
+        f"The server failed to start: {failure.kind}: {failure.message}\n{failure.traceback}"
+    )

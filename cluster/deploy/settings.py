@@ -1,0 +1,51 @@
+"""The operator's configuration as the engine and the ingress take it."""
+
+import os
+from dataclasses import fields
+
+from outrider.actors.engine_config import EngineConfig
+from outrider.actors.errors import InvalidConfig
+from outrider.actors.sampling import VerificationMode
+from outrider.cluster.api.middleware.keys import Policy, key_ring
+from outrider.cluster.api.service import ApiLimits
+from outrider.cluster.config.config import Config
+
+
+def engine_config(config: Config) -> EngineConfig:
+    """What the engine is started with. Raises InvalidConfig."""
+    options = config.engine.model_dump()
+    options["verification"] = VerificationMode(config.engine.verification)
+    return EngineConfig(
+        target=config.model.target_path.resolve(),
+        draft=config.model.draft_path and config.model.draft_path.resolve(),
+        **options,
+    )
+
+
+def api_limits(config: Config) -> ApiLimits:
+    """What one HTTP request may ask."""
+    return ApiLimits(
+        **{limit.name: getattr(config.http, limit.name) for limit in fields(ApiLimits)}
+    )
+
+
+def max_requests(config: Config) -> int:
+    """How many requests a replica answers at once: more would not even find room in the queue."""
+    return config.http.max_requests or config.engine.max_batch + config.engine.max_waiting
+
+
+def policy(config: Config) -> Policy:
+    """Who may ask. Reads the keys, on the machine that serves. Raises InvalidConfig."""
+    http = config.http
+    keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
+    if http.isolates_cache_by_key and not keys:
+        raise InvalidConfig("Got http.isolates_cache_by_key=true without API keys, expected some")
+    return Policy(
+        keys,
+        max_requests(config),
+        http.request_timeout_s,
+        http.body_timeout_s,
+        http.isolates_cache_by_key,
+        http.origins,
+        answers_with_id=False,  # Ray Serve does, with the id that it gave or passed on
+    )

@@ -1,0 +1,51 @@
+"""The flags that commands share, and the configuration they add up to."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outrider.cluster.config import sources
+from outrider.cluster.config.config import Config
+from outrider.cluster.config.sources import Setting
+
+Target = Annotated[
+    str | None, typer.Option(help="Target model: a directory, or 'demo' (the default).")
+]
+Draft = Annotated[
+    str | None, typer.Option(help="Draft model: a directory, 'demo', or 'none' to go without.")
+]
+K = Annotated[str | None, typer.Option("--k", help="Drafted tokens a round, to start with.")]
+Verification = Annotated[str | None, typer.Option(help="'coupled' (same text) or 'rejection'.")]
+Numerics = Annotated[str | None, typer.Option(help="'auto', 'exact' or 'fast'.")]
+Trace = Annotated[
+    str | None,
+    typer.Option(help="Write a timeline of every round to this file; ui.perfetto.dev opens it."),
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML configuration file.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="Any key: section.key=value. Repeatable.")
+]
+
+KEYS = {
+    "target": "model.target",
+    "draft": "model.draft",
+    "k": "engine.k",
+    "verification": "engine.verification",
+    "numerics": "engine.numerics",
+    "trace": "engine.trace",
+    "host": "http.host",
+    "port": "http.port",
+    "api_key_file": "http.api_keys_file",
+}
+
+
+def load_config(file: Path | None, assignments: list[str] | None, **flags: str | None) -> Config:
+    """Defaults, file, environment and flags. Raises InvalidConfig."""
+    settings = sources.from_assignments(assignments or [])
+    for name, value in flags.items():
+        if value is not None:
+            flag = f"--{name.replace('_', '-')}"
+            settings[KEYS[name]] = Setting(value, flag, is_text=True)
+    return sources.load(file, os.environ, settings)
