@@ -4,9 +4,9 @@ import asyncio
 import random
 import time
 
-from outrider.actors.messages import Ping
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.transport.messages import Ping
 
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
 KINDS = ["good", "random", "adversarial"]

@@ -1,7 +1,7 @@
 """Stand-ins for models: a target that continues by a rule, a draft that guesses it at times."""
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import (
+from outrider.actors.transport.messages import (
     Close,
     Open,
     Ping,
@@ -12,7 +12,7 @@ from outrider.actors.messages import (
     Verdicts,
     Verify,
 )
-from outrider.actors.rows import ProposalRow, VerdictRow
+from outrider.actors.transport.rows import ProposalRow, VerdictRow
 
 VOCAB = 50
 

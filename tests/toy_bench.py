@@ -5,17 +5,17 @@ import itertools
 import toy
 from toy_crew import Place
 
-from outrider.actors.control.fixed import FixedController
-from outrider.actors.coordinator import Coordinator
-from outrider.actors.depth import Depth
-from outrider.actors.drafting import Drafting
-from outrider.actors.proposing import Proposing
-from outrider.actors.request import FinishReason, Request
-from outrider.actors.sampling import SamplingParams, Speculation
-from outrider.actors.scheduler import Limits, Scheduler
-from outrider.actors.sequence import Sequence
-from outrider.actors.statistics import Statistics
-from outrider.actors.tracing import Trace
+from outrider.actors.engine.coordinator import Coordinator
+from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.scheduling.request import FinishReason, Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.scheduler import Limits, Scheduler
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.draft_length import Depth
+from outrider.actors.spec_decode.lockstep import Drafting
+from outrider.actors.spec_decode.proposer import Proposing
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
 
 
 class NoText:

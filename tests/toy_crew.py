@@ -3,9 +3,9 @@
 import asyncio
 
 from outrider.actors.errors import WorkerLost
-from outrider.actors.messages import Ping
-from outrider.actors.supervisor import Supervision, Supervisor
-from outrider.actors.wire.peer import InlinePeer
+from outrider.actors.executor.supervisor import Supervision, Supervisor
+from outrider.actors.transport.messages import Ping
+from outrider.actors.transport.worker_client import InlinePeer
 
 
 class ToyPeer(InlinePeer):

@@ -9,8 +9,8 @@ import random
 
 import msgspec
 
-from outrider.actors.wire.peer import InlinePeer
-from outrider.actors.wiring import InlineWiring
+from outrider.actors.executor.executor import InlineWiring
+from outrider.actors.transport.worker_client import InlinePeer
 from outrider.actors.workers.loading import load_worker
 
 

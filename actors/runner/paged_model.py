@@ -10,15 +10,15 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from outrider.actors.runner.attention import Pages
-from outrider.actors.runner.fused import FusedModel, NotRecognised, fuse_blocks, fuse_layers
-from outrider.actors.runner.kv_pool import KvPool
-from outrider.actors.runner.linear import PackedLinear, can_pack, pack_linears, padded_rows
-from outrider.actors.runner.loader import LoadedModel
-from outrider.actors.runner.norm import fuse_norms
+from outrider.actors.runner.attention.paged import Pages
+from outrider.actors.runner.attention.probe import Trace
+from outrider.actors.runner.cpu.linear import PackedLinear, can_pack, pack_linears, padded_rows
+from outrider.actors.runner.cpu.norm import fuse_norms
+from outrider.actors.runner.forward_batch import Chunk, Step, pack
+from outrider.actors.runner.fused_model import FusedModel, NotRecognised, fuse_blocks, fuse_layers
+from outrider.actors.runner.kv.pool import KvPool
+from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.replacement import Replacements
-from outrider.actors.runner.step import Chunk, Step, pack
-from outrider.actors.runner.trace import Trace
 
 
 class ByRow(nn.Module):

@@ -12,13 +12,13 @@ from typing import Literal
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidConfig, ModelRefused
-from outrider.actors.runner.kv_pool import Cache, KvPool
-from outrider.actors.runner.loader import LoadedModel
-from outrider.actors.runner.numerics import probe
+from outrider.actors.runner.attention.probe import Trace, trace
+from outrider.actors.runner.batch_invariance import probe
+from outrider.actors.runner.forward_batch import Chunk, check
+from outrider.actors.runner.kv.pool import Cache, KvPool
+from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.paged_model import PagedModel, forward
 from outrider.actors.runner.selftest import TEXT_LEN, reference_logits, sample_tokens, selftest
-from outrider.actors.runner.step import Chunk, check
-from outrider.actors.runner.trace import Trace, trace
 
 Numerics = Literal["exact", "fast"]
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from outrider.actors.runner.kv_pool import KvPool
-from outrider.actors.runner.loader import LoadedModel
+from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.kv.pool import KvPool
+from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.paged_model import PagedModel, forward
-from outrider.actors.runner.step import Chunk
 
 PROMPT_LEN, TEXT_LEN = 11, 15
 # Of the reference's largest logit. Rounding alone stays far below; a wrong layer far above.

@@ -18,7 +18,7 @@ from llguidance.hf import from_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.sampling import Grammar, GrammarKind
+from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

@@ -4,8 +4,8 @@ that token.
 
 from collections.abc import Collection
 
-from outrider.actors.request import FinishReason
-from outrider.actors.text.text_stream import TextStream
+from outrider.actors.scheduling.request import FinishReason
+from outrider.actors.text.detokenizer import TextStream
 
 
 class StopRules:

@@ -9,8 +9,8 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
+from outrider.actors.text.detokenizer import TextStream
 from outrider.actors.text.grammar import Grammars
-from outrider.actors.text.text_stream import TextStream
 
 
 class Tokenizer:

@@ -13,14 +13,21 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
-from outrider.actors.messages import AnyMessage, Description, Done, Outcomes, Proposals, Propose
-from outrider.actors.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
+from outrider.actors.runner.forward_batch import Chunk
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
-from outrider.actors.workers.editor import edits_of
+from outrider.actors.transport.messages import (
+    AnyMessage,
+    Description,
+    Done,
+    Outcomes,
+    Proposals,
+    Propose,
+)
+from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
 from outrider.actors.workers.forecaster import TOP_M, Forecaster, sparse_row
+from outrider.actors.workers.logits_processor import edits_of
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.rule import rule_of
+from outrider.actors.workers.sampling_metadata import rule_of
 from outrider.kernels.contract.verdict import Rule
 from outrider.kernels.torch_backend import TensorBackend
 

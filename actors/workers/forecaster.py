@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
-from outrider.actors.messages import Forecasts
-from outrider.actors.rows import ForecastRow, OutcomeRow, SparseRow
+from outrider.actors.lookahead.fork_selection import MOST, WIDEST, Odds
+from outrider.actors.runner.forward_batch import Chunk
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
-from outrider.actors.workers.bets import MOST, WIDEST, Odds
-from outrider.actors.workers.editor import edits_of
+from outrider.actors.transport.messages import Forecasts
+from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow
+from outrider.actors.workers.logits_processor import edits_of
 from outrider.actors.workers.model_worker import WorkerSequence
-from outrider.actors.workers.rule import rule_of
+from outrider.actors.workers.sampling_metadata import rule_of
 from outrider.actors.workers.token_tree import Node, TokenTree
 from outrider.kernels.contract.verdict import Draws, Rule, Sampling
 from outrider.kernels.torch_backend import TensorBackend

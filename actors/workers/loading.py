@@ -12,16 +12,15 @@ from pathlib import Path
 import torch
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.messages import Description
-from outrider.actors.runner.linear import warm_up
-from outrider.actors.runner.loader import load_model
+from outrider.actors.runner.cpu.linear import warm_up
+from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.worker_spec import WorkerSpec
+from outrider.actors.transport.messages import Description, Worker
+from outrider.actors.transport.worker_spec import WorkerSpec
+from outrider.actors.workers.colocated import PairWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import ModelWorker
-from outrider.actors.workers.pair import PairWorker
 from outrider.actors.workers.target import TargetWorker
-from outrider.actors.workers.worker import Worker
 from outrider.kernels.torch_backend import backend_for, choice
 
 PAGE_SIZE = 16

@@ -5,7 +5,11 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import (
+from outrider.actors.runner.kv.pool import Cache
+from outrider.actors.runner.kv.prefix_hash import PageNames
+from outrider.actors.runner.runner import Runner
+from outrider.actors.text.grammar import Grammars
+from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
     Describe,
@@ -15,13 +19,9 @@ from outrider.actors.messages import (
     Pong,
     Room,
 )
-from outrider.actors.rows import OpenRow
-from outrider.actors.runner.kv_pool import Cache
-from outrider.actors.runner.runner import Runner
-from outrider.actors.text.grammar import Grammars
-from outrider.actors.workers.editor import Editor
-from outrider.actors.workers.page_names import PageNames
-from outrider.actors.workers.rule import sampling_of
+from outrider.actors.transport.rows import OpenRow
+from outrider.actors.workers.logits_processor import Editor
+from outrider.actors.workers.sampling_metadata import sampling_of
 from outrider.kernels.contract.verdict import Sampling
 from outrider.kernels.torch_backend import TensorBackend
 

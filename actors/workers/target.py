@@ -15,13 +15,13 @@ import numpy.typing as npt
 import torch
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import AnyMessage, Verdicts, Verify
-from outrider.actors.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
-from outrider.actors.runner.step import Chunk
-from outrider.actors.workers.editor import edits_of
+from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.transport.messages import AnyMessage, Verdicts, Verify
+from outrider.actors.transport.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
+from outrider.actors.workers.logits_processor import edits_of
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.prompt_report import PromptReport, agreeing, logprobs_of, top_rows
-from outrider.actors.workers.rule import rule_of
+from outrider.actors.workers.prompt_logprobs import PromptReport, agreeing, logprobs_of, top_rows
+from outrider.actors.workers.sampling_metadata import rule_of
 from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule
 
 

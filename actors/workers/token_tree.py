@@ -9,8 +9,15 @@ node that was fed owns one row of the sequence's cache, in the order of feeding.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from outrider.actors.rows import SparseRow
-from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Odds, Position, likeliest
+from outrider.actors.lookahead.fork_selection import (
+    MOST,
+    UNKNOWN,
+    WIDEST,
+    Odds,
+    Position,
+    likeliest,
+)
+from outrider.actors.transport.rows import SparseRow
 
 
 @dataclass(slots=True)

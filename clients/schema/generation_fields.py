@@ -1,7 +1,7 @@
 """What every way of asking for text has in common: sampling, speculation, where it ends.
 
 Types are held here. Ranges are told (in words and in the schema) and held by
-`outrider.actors.sampling`, limits of the model by the engine.
+`outrider.actors.scheduling.sampling_params`, limits of the model by the engine.
 """
 
 from typing import Literal

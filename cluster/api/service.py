@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from outrider.actors.errors import ShuttingDown
-from outrider.actors.request import Chunk, Request
-from outrider.actors.sampling import Grammar
-from outrider.actors.statistics import Statistics
+from outrider.actors.scheduling.request import Chunk, Request
+from outrider.actors.scheduling.sampling_params import Grammar
+from outrider.actors.telemetry.statistics import Statistics
 
 
 class ServedText(Protocol):
@@ -106,7 +106,7 @@ class ServedChunks(Protocol):
 
 
 class ServedEngine(Protocol):
-    """`outrider.actors.engine.Engine`, or a toy in its place."""
+    """`outrider.actors.engine.engine.Engine`, or a toy in its place."""
 
     @property
     def tokenizer(self) -> ServedTokenizer: ...

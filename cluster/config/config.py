@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from outrider.actors.sampling import MAX_K, VerificationMode
-from outrider.actors.workers.bets import WIDEST
+from outrider.actors.lookahead.fork_selection import WIDEST
+from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
 
 NO_DRAFT = "none"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
-from outrider.actors.engine import Engine
-from outrider.actors.request import FinishReason, Request
-from outrider.actors.sampling import SamplingParams
+from outrider.actors.engine.engine import Engine
+from outrider.actors.scheduling.request import FinishReason, Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.cluster.demo.questions import Question, Verdict, judge, questions
 
 ANSWER_LEN = 200  # tokens at most

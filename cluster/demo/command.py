@@ -17,7 +17,7 @@ from outrider.cluster.demo.progress import DemoProgress
 from outrider.cluster.terminal.console import errors_in_a_line, report
 
 if TYPE_CHECKING:
-    from outrider.actors.engine import Engine
+    from outrider.actors.engine.engine import Engine
 
 Result = TypeVar("Result")
 
@@ -132,7 +132,7 @@ def measure(pair: Pair = DEMO, threads: Threads = 1) -> None:
 
 def _prepare(threads: int) -> None:
     """Set what must be set before torch is imported."""
-    from outrider.cluster.worker_environment import worker_environment
+    from outrider.actors.transport.worker_spec import worker_environment
 
     os.environ.update(worker_environment(threads))
 
@@ -149,9 +149,9 @@ async def _on_engine(
     pair: Path, threads: int, use: "Callable[[Engine], Awaitable[Result]]"
 ) -> Result:
     """Something done with an engine on the pair, one sequence and k=4 at a time."""
-    from outrider.actors.engine import Engine
-    from outrider.actors.engine_config import EngineConfig
-    from outrider.actors.wiring import InlineWiring
+    from outrider.actors.engine.config import EngineConfig
+    from outrider.actors.engine.engine import Engine
+    from outrider.actors.executor.executor import InlineWiring
 
     config = EngineConfig(
         pair / "target", pair / "draft", num_threads=threads, lookahead="fixed",

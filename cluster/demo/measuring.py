@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from transformers import DynamicCache
 
-from outrider.actors.engine import Engine
-from outrider.actors.request import Request
-from outrider.actors.runner.loader import load_model
-from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
+from outrider.actors.engine.engine import Engine
+from outrider.actors.runner.model_loader import load_model
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, VerificationMode
 from outrider.cluster.bench.prompts import Ids
 from outrider.cluster.bench.sweep.sweep import Cell, Drafter, measure
 from outrider.cluster.demo.questions import questions

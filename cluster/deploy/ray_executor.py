@@ -21,19 +21,18 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
-from outrider.actors.wire.endpoint import Endpoint
-from outrider.actors.wire.peer import Peer, SocketPeer
-from outrider.actors.wiring import num_cores
-from outrider.actors.worker_spec import WorkerSpec
+from outrider.actors.executor.executor import num_cores
+from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.worker_client import Peer, SocketPeer
+from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 from outrider.cluster.deploy.sizing import BUNDLE_OF
-from outrider.cluster.worker_environment import worker_environment
 
 STOP_TIMEOUT_S = 5.0  # for a worker to remove its sockets
 ORPHAN_S = 10.0  # a worker without a coordinator for so long ends itself
 ORPHAN_POLL_S = 1.0
 
 if TYPE_CHECKING:
-    from outrider.actors.wire.host import WorkerHost
+    from outrider.actors.executor.worker_host import WorkerHost
 
 
 class HostActor:
@@ -45,7 +44,7 @@ class HostActor:
 
     def listen(self, has_tcp: bool, ports: Sequence[int]) -> Endpoint:
         """Load the model, then bind. Raises OutriderError."""
-        from outrider.actors.wire.host import WorkerHost  # torch comes with it
+        from outrider.actors.executor.worker_host import WorkerHost  # torch comes with it
 
         self._host = WorkerHost(self._spec)
         tcp_host = ray.util.get_node_ip_address() if has_tcp else None

@@ -82,7 +82,7 @@ class EngineReplica:
         await self._traffic.drain(self._config.cluster.drain_s)
 
     async def _start(self) -> Any:
-        from outrider.actors.engine import Engine
+        from outrider.actors.engine.engine import Engine
         from outrider.cluster.deploy.ray_executor import RayWiring
         from outrider.cluster.deploy.settings import engine_config
 

@@ -3,9 +3,9 @@
 import os
 from dataclasses import fields
 
-from outrider.actors.engine_config import EngineConfig
+from outrider.actors.engine.config import EngineConfig
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.sampling import VerificationMode
+from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.middleware.keys import Policy, key_ring
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config

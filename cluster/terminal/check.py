@@ -113,11 +113,11 @@ def _resources(config: Config) -> str:
 
 
 async def _engine(config: Config) -> str:
-    from outrider.actors.wiring import InlineWiring
-    from outrider.cluster.worker_environment import worker_environment
+    from outrider.actors.executor.executor import InlineWiring
+    from outrider.actors.transport.worker_spec import worker_environment
 
     os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
-    from outrider.actors.engine import Engine
+    from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 
     engine = await Engine.start(engine_config(config), InlineWiring(), report)

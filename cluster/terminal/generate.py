@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode, seed_of
+from outrider.actors.scheduling.sampling_params import (
+    SamplingParams,
+    Speculation,
+    VerificationMode,
+    seed_of,
+)
 from outrider.cluster.config.config import Config
 from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report
 
 if TYPE_CHECKING:
-    from outrider.actors.engine import Engine
+    from outrider.actors.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +87,13 @@ def generate(
 
 
 async def _run(config: Config, wish: Wish) -> None:
-    from outrider.actors.wiring import InlineWiring, ProcessWiring
+    from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+    from outrider.actors.transport.worker_spec import worker_environment
     from outrider.cluster.deploy.launch import check_files
-    from outrider.cluster.worker_environment import worker_environment
 
     check_files(config)
     os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
-    from outrider.actors.engine import Engine
+    from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 
     wiring = ProcessWiring(keeps_off=True) if wish.is_apart else InlineWiring()
@@ -104,7 +109,7 @@ async def _run(config: Config, wish: Wish) -> None:
 
 
 async def _write(engine: "Engine", wish: Wish) -> None:
-    from outrider.actors.request import Request
+    from outrider.actors.scheduling.request import Request
 
     tokenizer = engine.tokenizer
     ids = (

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from outrider.actors.statistics import Snapshot
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.terminal.console import stderr
 
 if TYPE_CHECKING:
-    from outrider.actors.engine_info import EngineInfo
+    from outrider.actors.engine.info import EngineInfo
 
 PARTS = ("schedule", "propose", "verify", "commit")
 

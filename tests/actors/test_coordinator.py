@@ -7,8 +7,8 @@ import toy
 from toy_bench import Bench
 
 from outrider.actors.errors import ShuttingDown, WorkerFailed
-from outrider.actors.messages import Close, Open, Propose, Verify
-from outrider.actors.request import FinishReason
+from outrider.actors.scheduling.request import FinishReason
+from outrider.actors.transport.messages import Close, Open, Propose, Verify
 
 
 async def settle():

@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from outrider.actors.control.controller import Choice
-from outrider.actors.depth import Depth
-from outrider.actors.forecasting import Forecasting
-from outrider.actors.messages import Close, Open, Outcomes
-from outrider.actors.proposal import NOTHING
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation
-from outrider.actors.scheduler import Plan
-from outrider.actors.sequence import Event, Sequence
-from outrider.actors.statistics import Statistics
-from outrider.actors.tracing import Trace
+from outrider.actors.lookahead.controller import Choice
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.scheduling.sequence import Event, Sequence
+from outrider.actors.spec_decode.draft_length import Depth
+from outrider.actors.spec_decode.forecast import Forecasting
+from outrider.actors.spec_decode.proposer import NOTHING
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
+from outrider.actors.transport.messages import Close, Open, Outcomes
 
 
 class Listener:

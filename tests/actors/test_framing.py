@@ -4,9 +4,9 @@ import msgpack
 import pytest
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import Close, Frame, Open, Proposals, Verify
-from outrider.actors.rows import OpenRow, ProposalRow, SparseRow, VerifyRow
-from outrider.actors.wire.framing import HEADER, FrameReader, decode, encode
+from outrider.actors.transport.framing import HEADER, FrameReader, decode, encode
+from outrider.actors.transport.messages import Close, Frame, Open, Proposals, Verify
+from outrider.actors.transport.rows import OpenRow, ProposalRow, SparseRow, VerifyRow
 
 OPEN = Open((OpenRow(1, (5, 6), (), 0.5, 0, 1.0, 0.0, "coupled", 2**64 - 1, 0, 30),))
 MESSAGES = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.sampling import Grammar, GrammarKind
+from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.actors.text.grammar import ALL, Grammars
 from outrider.actors.text.tokenizer import Tokenizer
 

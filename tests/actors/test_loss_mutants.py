@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from actors import test_losses
 
-from outrider.actors.coordinator import Coordinator
-from outrider.actors.drafting import Drafting
+from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.errors import OutriderError
-from outrider.actors.sequence import Sequence
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.lockstep import Drafting
 
 
 def forgets_to_open_again(patch):

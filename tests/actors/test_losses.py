@@ -8,10 +8,10 @@ import toy
 from toy_bench import Bench
 from virtual_time import in_virtual_time
 
-from outrider.actors.coordinator import MAX_LOST_ROUNDS, MAX_LOST_S
-from outrider.actors.drafting import PATIENCE_S
+from outrider.actors.engine.coordinator import MAX_LOST_ROUNDS, MAX_LOST_S
 from outrider.actors.errors import WorkerGone, WorkerLost
-from outrider.actors.messages import Open, Propose, Verify
+from outrider.actors.spec_decode.lockstep import PATIENCE_S
+from outrider.actors.transport.messages import Open, Propose, Verify
 
 PROMPTS = [[(7 * i + j) % toy.VOCAB for j in range(1 + 13 * i)] for i in range(5)]
 EXPECTED = [toy.continuation(prompt, 5 + 7 * i) for i, prompt in enumerate(PROMPTS)]

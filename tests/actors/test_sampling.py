@@ -2,10 +2,10 @@
 
 import pytest
 
-from outrider.actors.engine_config import EngineConfig
+from outrider.actors.engine.config import EngineConfig
 from outrider.actors.errors import InvalidConfig, InvalidRequest
-from outrider.actors.sampling import SamplingParams, Speculation, seed_of
-from outrider.actors.statistics import Statistics
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, seed_of
+from outrider.actors.telemetry.statistics import Statistics
 
 
 @pytest.mark.parametrize(

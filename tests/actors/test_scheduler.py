@@ -3,10 +3,10 @@
 import pytest
 
 from outrider.actors.errors import InvalidRequest, Overloaded
-from outrider.actors.request import Request
-from outrider.actors.sampling import MAX_K, SamplingParams
-from outrider.actors.scheduler import AGING_S, MIN_CHUNK, Limits, Scheduler
-from outrider.actors.sequence import Event, Sequence, State
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import MAX_K, SamplingParams
+from outrider.actors.scheduling.scheduler import AGING_S, MIN_CHUNK, Limits, Scheduler
+from outrider.actors.scheduling.sequence import Event, Sequence, State
 
 
 def scheduler(num_pages=100, max_batch=8, max_waiting=4, token_budget=64, **limits):

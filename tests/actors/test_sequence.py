@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from outrider.actors.errors import IllegalTransition
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams
-from outrider.actors.sequence import TRANSITIONS, Event, Sequence, State
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
+from outrider.actors.scheduling.sequence import TRANSITIONS, Event, Sequence, State
 
 
 def sequence(state=State.WAITING, prompt=(1, 2, 3), max_len=10):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from outrider.actors.speculative import (
+from outrider.actors.reference.speculative_decoder import (
     BadConfig,
     DistributionWidth,
     DraftProposal,

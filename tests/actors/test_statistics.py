@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.actors.statistics import Snapshot, Statistics
+from outrider.actors.telemetry.statistics import Snapshot, Statistics
 
 
 def test_where_the_time_goes():

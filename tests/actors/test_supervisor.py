@@ -9,7 +9,7 @@ from toy_crew import Place
 from virtual_time import in_virtual_time
 
 from outrider.actors.errors import InvalidConfig, ModelRefused, WorkerFailed, WorkerGone, WorkerLost
-from outrider.actors.supervisor import Supervision, WorkerState
+from outrider.actors.executor.supervisor import Supervision, WorkerState
 
 
 def now():

@@ -5,9 +5,9 @@ import itertools
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from outrider.actors.request import FinishReason
+from outrider.actors.scheduling.request import FinishReason
+from outrider.actors.text.detokenizer import TextStream
 from outrider.actors.text.stop_rules import StopRules
-from outrider.actors.text.text_stream import TextStream
 
 
 @pytest.fixture(scope="module")

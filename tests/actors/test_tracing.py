@@ -5,7 +5,7 @@ import json
 import pytest
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.tracing import Trace
+from outrider.actors.telemetry.trace import Trace
 
 
 def read(path):

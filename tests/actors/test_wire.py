@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from outrider.actors.errors import InvalidRequest, ProtocolViolation, WorkerFailed, WorkerLost
-from outrider.actors.messages import (
+from outrider.actors.transport import handshake
+from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.framing import HEADER, MAX_FRAME_BYTES, FrameReader, decode
+from outrider.actors.transport.messages import (
     Close,
     Done,
     Failure,
@@ -22,11 +25,8 @@ from outrider.actors.messages import (
     Ping,
     Pong,
 )
-from outrider.actors.wire import handshake
-from outrider.actors.wire.endpoint import Endpoint
-from outrider.actors.wire.framing import HEADER, MAX_FRAME_BYTES, FrameReader, decode
-from outrider.actors.wire.peer import SocketPeer
-from outrider.actors.wire.server import MAX_UNPROVEN, WorkerServer
+from outrider.actors.transport.server import MAX_UNPROVEN, WorkerServer
+from outrider.actors.transport.worker_client import SocketPeer
 
 SECRET = bytes(range(32))
 PATIENCE_S = 60.0  # on a machine that others load
@@ -293,7 +293,7 @@ def test_bad_frames_get_a_clear_error(endpoint, sent, message):
 
 
 def test_after_a_garbage_frame_the_connection_still_answers(endpoint):
-    from outrider.actors.wire.framing import encode
+    from outrider.actors.transport.framing import encode
 
     with proven(endpoint) as sock:
         sock.sendall(HEADER.pack(1) + b"\xc1")

@@ -10,11 +10,11 @@ from pathlib import Path
 import architectures
 import pytest
 
-from outrider.actors import wiring as wirings
 from outrider.actors.errors import ModelRefused
-from outrider.actors.messages import Ping
-from outrider.actors.wiring import ProcessWiring, cores_of
-from outrider.actors.worker_spec import WorkerSpec
+from outrider.actors.executor import executor as wirings
+from outrider.actors.executor.executor import ProcessWiring, cores_of
+from outrider.actors.transport.messages import Ping
+from outrider.actors.transport.worker_spec import WorkerSpec
 
 SPEC = WorkerSpec("draft", str(architectures.DEMO / "draft"), num_target_ids=4096, num_tokens=1024)
 

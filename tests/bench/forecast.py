@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation
-from outrider.actors.wiring import InlineWiring, ProcessWiring
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
 from outrider.cluster.bench.prompts import prompts as questions
 
 DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from outrider.actors.runner.loader import load_model
+from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
 
 ROUNDS = 60
 

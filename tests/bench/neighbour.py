@@ -20,11 +20,11 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before t
 
 import torch
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams
-from outrider.actors.wiring import InlineWiring
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import InlineWiring
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
 
 TARGET = Path(__file__).resolve().parents[2] / "cluster" / "demo" / "target"
 PROMPTS = ["The Python tutorial says that", "Return the number of", "class ", "import "]

@@ -16,11 +16,11 @@ from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams
-from outrider.actors.wiring import ProcessWiring
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import ProcessWiring
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
 BAR = 0.2

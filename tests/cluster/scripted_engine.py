@@ -9,7 +9,7 @@ from typing import Any
 
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.request import Chunk, FinishReason, Request
+from outrider.actors.scheduling.request import Chunk, FinishReason, Request
 from outrider.clients.protocol.events import origins_of
 from outrider.clients.results import Origin
 
@@ -67,7 +67,7 @@ class Pieces:
 
 @dataclass
 class Recital:
-    """As `outrider.actors.text.text_stream.TextStream`, where every id is whole characters."""
+    """As `outrider.actors.text.detokenizer.TextStream`, where every id is whole characters."""
 
     pieces: Pieces
     held: str = ""

@@ -11,7 +11,7 @@ from cluster.toy_engine import ToyEngine
 from starlette.types import Receive, Scope, Send
 
 from outrider.actors.errors import Overloaded
-from outrider.actors.request import Chunk, Request
+from outrider.actors.scheduling.request import Chunk, Request
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.middleware.keys import Policy
 from outrider.cluster.api.middleware.request_context import Exchange

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from outrider.actors.statistics import Snapshot
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.bench.compare import table
 from outrider.cluster.bench.compare.comparison import Case, Series
 from outrider.cluster.bench.compare.contender import Absent, Work

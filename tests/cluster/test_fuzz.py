@@ -16,7 +16,7 @@ from cluster.toy_engine import ToyEngine
 from starlette.types import ASGIApp
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.request import Request
+from outrider.actors.scheduling.request import Request
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.middleware.keys import Policy
 from outrider.cluster.api.middleware.traffic import Traffic

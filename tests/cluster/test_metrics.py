@@ -7,7 +7,7 @@ from cluster.asgi import ask
 from cluster.toy_engine import ToyEngine
 from prometheus_client.parser import text_string_to_metric_families
 
-from outrider.actors.request import Chunk
+from outrider.actors.scheduling.request import Chunk
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.metrics import names
 from outrider.cluster.api.metrics.names import Kind

@@ -12,7 +12,7 @@ from cluster.scripted_engine import SCRIPT, Pieces, ScriptedEngine, origins
 from selenium.webdriver.common.keys import Keys
 
 from outrider.actors.errors import Overloaded
-from outrider.actors.sampling import VerificationMode
+from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of
 
 ORIGINS = ("accepted", "ngram", "prediction", "recovered", "bonus")  # those that are coloured

@@ -7,7 +7,7 @@ import pytest
 from cluster.sse import events
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.sampling import VerificationMode
+from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.service import Service
 
 PROMPT = {"model": "toy", "prompt": "hi"}

@@ -8,7 +8,7 @@ import pytest
 from cluster.sse import data_lines, events
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.sampling import Grammar, GrammarKind
+from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.cluster.api.service import ApiLimits, Service
 
 COMPLETIONS, CHATS, NATIVE = "/v1/completions", "/v1/chat/completions", "/v1/generate"

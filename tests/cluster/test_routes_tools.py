@@ -9,7 +9,7 @@ from cluster.sse import events
 from cluster.tool_calls import ULM, hermes, llama
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.sampling import GrammarKind
+from outrider.actors.scheduling.sampling_params import GrammarKind
 from outrider.cluster.api.service import Service
 
 URL = "/v1/chat/completions"

@@ -7,8 +7,8 @@ import httpx
 import pytest
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.request import Chunk, Request, Resumed
-from outrider.actors.sampling import SamplingParams
+from outrider.actors.scheduling.request import Chunk, Request, Resumed
+from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.text.stop_rules import StopRules
 from outrider.actors.text.tokenizer import Tokenizer
 from outrider.cluster.api.response.token_texts import TokenTexts

@@ -8,7 +8,7 @@ import llguidance
 import pytest
 from cluster.tool_calls import ULM, hermes, llama
 
-from outrider.actors.sampling import Grammar, GrammarKind
+from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.clients.schema.messages import Function
 from outrider.cluster.api.request.tools.formats import FORMATS
 from outrider.cluster.api.request.tools.parser import Call

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.request import Chunk, FinishReason, Request, TokenLogprobs
-from outrider.actors.sampling import Grammar
-from outrider.actors.statistics import Statistics
-from outrider.actors.supervisor import WorkerHealth, WorkerState
+from outrider.actors.executor.supervisor import WorkerHealth, WorkerState
+from outrider.actors.scheduling.request import Chunk, FinishReason, Request, TokenLogprobs
+from outrider.actors.scheduling.sampling_params import Grammar
+from outrider.actors.telemetry.statistics import Statistics
 
 CONTEXT_LEN = 64
 VOCAB_SIZE = 128

@@ -7,9 +7,9 @@ import architectures
 import pytest
 import torch
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
-from outrider.actors.wiring import InlineWiring, ProcessWiring
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import InlineWiring, ProcessWiring
 
 VOCAB = 4096  # the demo tokenizer's
 WIRINGS = {"inline": InlineWiring, "process": ProcessWiring}

@@ -9,12 +9,12 @@ import architectures
 import pytest
 from batches import drained, output, speculating
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation
-from outrider.actors.wiring import InlineWiring, ProcessWiring
+from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
 
 
 async def rest_of(stream):

@@ -13,11 +13,11 @@ import pytest
 from batches import alone, output, requests
 from live.proc import children, descriptors
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
-from outrider.actors.messages import Ping
-from outrider.actors.supervisor import WorkerState
-from outrider.actors.wiring import ProcessWiring
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import ProcessWiring
+from outrider.actors.executor.supervisor import WorkerState
+from outrider.actors.transport.messages import Ping
 
 NUM_STREAMS = 8
 DEADLINE_S = 2.5

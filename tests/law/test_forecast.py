@@ -7,7 +7,7 @@ import pytest
 from batches import PAIRS, alone, check, drained, known, output, requests, speculating
 from unreliable import UnreliableWiring
 
-from outrider.actors.sampling import VerificationMode
+from outrider.actors.scheduling.sampling_params import VerificationMode
 
 FORECAST = {"pipeline": "forecast"}
 

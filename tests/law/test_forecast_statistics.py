@@ -14,9 +14,9 @@ import transformers as hf
 from kernels.statistics import chi_square_odds
 from unreliable import UnreliableWiring
 
-from outrider.actors.forecasting import Forecasting
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, VerificationMode
+from outrider.actors.spec_decode.forecast import Forecasting
 
 NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 4800, 4, 3, 1.6
 PROMPT = "You can"

@@ -8,8 +8,8 @@ import transformers as hf
 from batches import KINDS, PAIRS, alone, check, known, output, requests, speculating
 
 from outrider.actors.errors import PoolExhausted
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, VerificationMode
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, VerificationMode
 from outrider.actors.workers.draft import DraftWorker
 
 

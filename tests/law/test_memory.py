@@ -11,12 +11,12 @@ import pytest
 from batches import alone, drained, output, requests, speculating
 
 from outrider.actors.errors import OutriderError
-from outrider.actors.request import Request
-from outrider.actors.runner.pages import Pages
-from outrider.actors.sampling import SamplingParams
-from outrider.actors.sequence import Sequence
+from outrider.actors.runner.kv.page_allocator import Pages
+from outrider.actors.runner.kv.prefix_hash import PageNames
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
+from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.workers.model_worker import ModelWorker
-from outrider.actors.workers.page_names import PageNames
 
 VOCAB = 4096
 TINY = 11 * 16  # KV rows; the longest of a batch takes all of them

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from batches import check
 
-from outrider.actors.coordinator import Coordinator
+from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.errors import OutriderError
 from outrider.actors.runner.runner import Runner
 from outrider.actors.workers.target import TargetWorker

@@ -15,15 +15,15 @@ from pairwise import pairwise
 from unreliable import UnreliableWiring
 
 from outrider.actors.errors import WorkerFailed
-from outrider.actors.request import Resumed
-from outrider.actors.sampling import (
+from outrider.actors.scheduling.request import Resumed
+from outrider.actors.scheduling.sampling_params import (
     Grammar,
     GrammarKind,
     SamplingParams,
     Speculation,
     VerificationMode,
 )
-from outrider.actors.workers.editor import Editor
+from outrider.actors.workers.logits_processor import Editor
 
 SCHEMA = json.dumps(
     {

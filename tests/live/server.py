@@ -14,9 +14,9 @@ import sys
 
 import uvicorn
 
-from outrider.actors.engine import Engine
-from outrider.actors.messages import Ping
-from outrider.actors.wiring import ProcessWiring
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import ProcessWiring
+from outrider.actors.transport.messages import Ping
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.middleware.traffic import Traffic
 from outrider.cluster.api.service import Service

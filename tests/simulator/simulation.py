@@ -9,19 +9,19 @@ from simulator.text import Text
 from simulator.workers import ModelledDraft, ModelledTarget
 from toy_bench import NoText
 
-from outrider.actors.control.controller import Controller, Pipeline
-from outrider.actors.coordinator import Coordinator
-from outrider.actors.depth import Depth
-from outrider.actors.drafting import Drafting
-from outrider.actors.forecasting import Forecasting
-from outrider.actors.proposing import Proposing
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams
-from outrider.actors.scheduler import Limits, Scheduler
-from outrider.actors.sequence import Sequence
-from outrider.actors.statistics import Statistics
-from outrider.actors.supervisor import Supervision, Supervisor
-from outrider.actors.tracing import Trace
+from outrider.actors.engine.coordinator import Coordinator
+from outrider.actors.executor.supervisor import Supervision, Supervisor
+from outrider.actors.lookahead.controller import Controller, Pipeline
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
+from outrider.actors.scheduling.scheduler import Limits, Scheduler
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.draft_length import Depth
+from outrider.actors.spec_decode.forecast import Forecasting
+from outrider.actors.spec_decode.lockstep import Drafting
+from outrider.actors.spec_decode.proposer import Proposing
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
 
 PROMPT_LEN = 8
 MAX_TOKENS = 10**6  # nobody finishes

@@ -11,14 +11,14 @@ from simulator.simulation import Simulation, World
 from simulator.workers import ModelledDraft
 from virtual_time import VirtualLoop
 
-from outrider.actors.control.adaptive import AdaptiveController
-from outrider.actors.control.controller import Lookahead, Pipeline
-from outrider.actors.control.fixed import FixedController
-from outrider.actors.control.lookahead import controller_of
-from outrider.actors.control.report import Lookup
-from outrider.actors.forecasting import Forecasting
-from outrider.actors.messages import Outcomes, Ping
-from outrider.actors.proposal import NOTHING
+from outrider.actors.lookahead.adaptive import AdaptiveController
+from outrider.actors.lookahead.controller import Lookahead, Pipeline
+from outrider.actors.lookahead.controllers import controller_of
+from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.round_report import Lookup
+from outrider.actors.spec_decode.forecast import Forecasting
+from outrider.actors.spec_decode.proposer import NOTHING
+from outrider.actors.transport.messages import Outcomes, Ping
 
 SECONDS = 10  # some 800 rounds
 FORECAST, LOCKSTEP = Pipeline.FORECAST, Pipeline.LOCKSTEP

@@ -5,7 +5,8 @@ clock, and speak the real messages.
 import asyncio
 from collections import deque
 
-from outrider.actors.messages import (
+from outrider.actors.lookahead.fork_selection import DOUBTED, WIDEST, Odds
+from outrider.actors.transport.messages import (
     Close,
     Done,
     Forecasts,
@@ -19,8 +20,7 @@ from outrider.actors.messages import (
     Verdicts,
     Verify,
 )
-from outrider.actors.rows import ForecastRow, ProposalRow, VerdictRow
-from outrider.actors.workers.bets import DOUBTED, WIDEST, Odds
+from outrider.actors.transport.rows import ForecastRow, ProposalRow, VerdictRow
 from outrider.actors.workers.token_tree import TokenTree
 
 STEP_TOKENS = 256  # to catch up with in one step

@@ -17,8 +17,8 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from outrider.actors.statistics import Snapshot
-from outrider.actors.supervisor import WorkerState
+from outrider.actors.executor.supervisor import WorkerState
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.api.metrics import names as names
 from outrider.cluster.api.metrics.names import Kind, Metric
 from outrider.cluster.api.middleware.observations import Histogram, Observations

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import OutriderError
-from outrider.actors.request import Chunk, Request
+from outrider.actors.scheduling.request import Chunk, Request
 from outrider.cluster.api.errors import DeadlineExceeded
 from outrider.cluster.api.middleware.observations import Observations
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.sampling import Grammar, GrammarKind
+from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.clients.schema.openai_requests import OpenAIRequest
 from outrider.clients.schema.structured_outputs import ResponseFormat, StructuredOutputs
 from outrider.cluster.api.service import ApiLimits, ServedEngine

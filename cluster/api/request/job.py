@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from outrider.actors.request import Chunk, FinishReason, Request
+from outrider.actors.scheduling.request import Chunk, FinishReason, Request
 from outrider.cluster.api.middleware.request_context import OnChunk, attending
 from outrider.cluster.api.response.usage import Tally
 from outrider.cluster.api.service import ServedEngine

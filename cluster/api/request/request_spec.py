@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.actors.errors import InvalidRequest, UnknownModel
-from outrider.actors.request import Request, Resumed
-from outrider.actors.sampling import (
+from outrider.actors.scheduling.request import Request, Resumed
+from outrider.actors.scheduling.sampling_params import (
     Grammar,
     SamplingParams,
     Speculation,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.actors.request import Chunk
+from outrider.actors.scheduling.request import Chunk
 from outrider.clients.schema.messages import ToolCall
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.clients.schema.openai_responses import ChatFinish, ChatReply

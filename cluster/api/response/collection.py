@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi.responses import Response
 
-from outrider.actors.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import Chunk, TokenLogprobs
 from outrider.clients.schema.openai_responses import ChatCompletion, Completion, Finish
 from outrider.cluster.api.request.job import Job
 from outrider.cluster.api.response.usage import Tally

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from outrider.actors.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import Chunk, TokenLogprobs
 from outrider.clients.schema.openai_requests import CompletionRequest
 from outrider.clients.schema.openai_responses import CompletionLogprobs
 from outrider.cluster.api.request.job import Job

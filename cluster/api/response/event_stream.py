@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from outrider.actors.request import Chunk
+from outrider.actors.scheduling.request import Chunk
 from outrider.cluster.api.request.job import ClientGone, Job, unless_gone
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}

@@ -5,7 +5,7 @@ They are the model's raw ones. JSON has no infinity: minus infinity is written a
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from outrider.actors.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import Chunk, TokenLogprobs
 from outrider.clients.schema.openai_responses import (
     ChatLogprobs,
     CompletionLogprobs,

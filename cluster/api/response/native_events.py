@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from outrider.actors.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import Chunk, TokenLogprobs
 from outrider.clients.schema.generate import GenerateRequest, PromptToken
 from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.body import MSGPACK

@@ -6,7 +6,7 @@ The constant part of an event is serialised once a request; a chunk costs one sh
 import json
 from collections.abc import Callable
 
-from outrider.actors.request import Chunk
+from outrider.actors.scheduling.request import Chunk
 from outrider.clients.schema.openai_requests import OpenAIRequest
 from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.job import Job

@@ -6,7 +6,7 @@ may begin a stop string is held back for a later chunk, whose first token then b
 
 from itertools import pairwise
 
-from outrider.actors.request import Chunk, Request
+from outrider.actors.scheduling.request import Chunk, Request
 from outrider.cluster.api.service import ServedTokenizer
 
 

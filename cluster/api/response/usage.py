@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from outrider.actors.request import Chunk
+from outrider.actors.scheduling.request import Chunk
 from outrider.clients.schema.openai_responses import (
     CompletionTokensDetails,
     Metrics,

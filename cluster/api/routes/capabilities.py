@@ -5,7 +5,12 @@ from importlib.metadata import version
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from outrider.actors.sampling import MAX_K, MAX_TOP_LOGPROBS, GrammarKind, VerificationMode
+from outrider.actors.scheduling.sampling_params import (
+    MAX_K,
+    MAX_TOP_LOGPROBS,
+    GrammarKind,
+    VerificationMode,
+)
 from outrider.clients.schema.capabilities import (
     Capabilities,
     Limits,

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from outrider.actors.sampling import SamplingParams
+from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.clients.schema.openai_requests import CompletionRequest
 from outrider.clients.schema.openai_responses import Completion, CompletionChoice
 from outrider.cluster.api.request.body import parsed_body

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.request import Resumed
-from outrider.actors.sampling import SamplingParams
+from outrider.actors.scheduling.request import Resumed
+from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.clients.schema.generate import Generated, GeneratedChoice, GenerateRequest, Resume
 from outrider.cluster.api.request.body import MSGPACK, is_msgpack, parsed_body
 from outrider.cluster.api.request.grammar import structured_grammar

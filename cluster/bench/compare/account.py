@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from outrider.actors.statistics import Snapshot
+from outrider.actors.telemetry.statistics import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.wiring import num_cores
+from outrider.actors.executor.executor import num_cores
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
 from outrider.cluster.deploy.preflight import check_model
 from outrider.cluster.terminal.client_flags import INTERRUPTED
@@ -87,7 +87,7 @@ def compare(
             tokens, repeats, minutes, tuple(streams or (1, 8, 16, 32)),
             tuple(temperature if temperature else (0.0, 1.0)),
         )  # fmt: skip
-        from outrider.cluster.worker_environment import worker_environment
+        from outrider.actors.transport.worker_spec import worker_environment
 
         with (
             _on_cores(threads) as cores,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import InvalidConfig, OutriderError
-from outrider.actors.statistics import Snapshot
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.bench.compare.contender import Contender, Outcome, Work
 from outrider.cluster.bench.compare.divergence import Divergence
 from outrider.cluster.bench.compare.ratio import Ratio

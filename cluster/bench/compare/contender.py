@@ -6,7 +6,7 @@ Knows no model and no library.
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from outrider.actors.statistics import Snapshot
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.bench.prompts import Ids
 
 

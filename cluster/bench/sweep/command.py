@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from outrider.actors.sampling import VerificationMode
+from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.bench.steps import BenchSteps
 from outrider.cluster.config.config import Config
 from outrider.cluster.terminal import config_flags
@@ -56,8 +56,8 @@ def engine(
         chosen = config_flags.load_config(
             config, assignments, target=target, draft=draft, numerics=numerics
         )
+        from outrider.actors.transport.worker_spec import worker_environment
         from outrider.cluster.deploy.launch import check_files
-        from outrider.cluster.worker_environment import worker_environment
 
         check_files(chosen)
         os.environ.update(worker_environment(chosen.engine.num_threads))  # before torch is imported
@@ -79,8 +79,8 @@ def engine(
 
 
 async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
-    from outrider.actors.engine import Engine
-    from outrider.actors.wiring import InlineWiring
+    from outrider.actors.engine.engine import Engine
+    from outrider.actors.executor.executor import InlineWiring
     from outrider.cluster.bench.prompts import prompts
     from outrider.cluster.bench.sweep.sweep import Drafter, measure
     from outrider.cluster.deploy.settings import engine_config

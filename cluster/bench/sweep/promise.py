@@ -7,10 +7,10 @@ pass, what else a round takes, and one acceptance. From these the model says wha
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
-from outrider.actors.control.throughput import Throughput
-from outrider.actors.control.times import TimeCurve
-from outrider.actors.sampling import MAX_K
-from outrider.actors.statistics import Snapshot
+from outrider.actors.lookahead.cost_model import Throughput
+from outrider.actors.lookahead.latency_curve import TimeCurve
+from outrider.actors.scheduling.sampling_params import MAX_K
+from outrider.actors.telemetry.statistics import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

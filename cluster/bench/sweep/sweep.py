@@ -12,10 +12,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outrider.actors.engine import Engine
+from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation, VerificationMode
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, VerificationMode
 from outrider.cluster.bench.prompts import Ids
 from outrider.cluster.bench.sweep.promise import Part
 

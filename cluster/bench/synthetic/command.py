@@ -20,7 +20,7 @@ def synth(
     seed: Annotated[int, typer.Option(help="Another seed makes other weights.")] = 0,
 ) -> None:
     """Make a model pair of any size and acceptance: real work, text without meaning."""
-    from outrider.cluster.worker_environment import worker_environment
+    from outrider.actors.transport.worker_spec import worker_environment
 
     os.environ.update(worker_environment(os.cpu_count() or 1))  # before torch is imported
     from outrider.cluster.bench.synthetic.pair import ModelSize, PairPlan, build

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from transformers import GenerationConfig, LlamaForCausalLM
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.runner.loader import load_model
+from outrider.actors.runner.model_loader import load_model
 from outrider.cluster.demo import vocabulary
 from outrider.cluster.demo.corpus.chats import Chat, about, greetings, unknown
 from outrider.cluster.demo.corpus.corpus import HOW_TO_GET_IT, Corpus, build, sections

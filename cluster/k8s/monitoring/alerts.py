@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from outrider.actors.supervisor import WorkerState
+from outrider.actors.executor.supervisor import WorkerState
 from outrider.cluster.api.metrics import names as names
 from outrider.cluster.api.metrics.exported_names import MODEL, REPLICA
 from outrider.cluster.k8s.monitoring.queries import instant, rate, share, total_rate

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from outrider.actors.errors import InvalidConfig, OutriderError
-from outrider.actors.statistics import Snapshot
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.bench.compare.claims import claims
 from outrider.cluster.bench.compare.comparison import check_field, compare
 from outrider.cluster.bench.compare.contender import Absent, Outcome, Work

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.sampling import VerificationMode
-from outrider.actors.statistics import Snapshot
+from outrider.actors.scheduling.sampling_params import VerificationMode
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.bench.sweep.promise import Part, promises
 from outrider.cluster.bench.sweep.sweep import Drafter, SweepPlan, drafters
 

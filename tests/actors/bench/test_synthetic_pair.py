@@ -7,13 +7,13 @@ import torch
 import transformers
 from bench_pair import DEMO, TINY
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation
+from outrider.actors.executor.executor import InlineWiring
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
 from outrider.actors.text.tokenizer import Tokenizer
-from outrider.actors.wiring import InlineWiring
 from outrider.cluster.bench.prompts import prompts
 from outrider.cluster.bench.synthetic.pair import ModelSize, PairPlan, build
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from actors.control import promises, test_acceptance
 
-from outrider.actors.control import adaptive, times
-from outrider.actors.control.acceptance import REFERENCE_FAN, Acceptance, Copies, Hits, Misses
-from outrider.actors.control.adaptive import AdaptiveController
-from outrider.actors.control.duel import Duel
-from outrider.actors.control.throughput import Throughput
-from outrider.actors.control.times import Level, TimeCurve
+from outrider.actors.lookahead import adaptive, latency_curve
+from outrider.actors.lookahead.ab_test import Duel
+from outrider.actors.lookahead.acceptance import REFERENCE_FAN, Acceptance, Copies, Hits, Misses
+from outrider.actors.lookahead.adaptive import AdaptiveController
+from outrider.actors.lookahead.cost_model import Throughput
+from outrider.actors.lookahead.latency_curve import Level, TimeCurve
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ MUTANTS = [
            promises.tries_cost_a_hundredth_at_most),
     Mutant("a try lasts a whole period", adaptive, "TRIAL", 16,
            promises.tries_cost_a_hundredth_at_most),
-    Mutant("times are never measured again", times, "SMOOTHING", 0.0,
+    Mutant("times are never measured again", latency_curve, "SMOOTHING", 0.0,
            promises.a_slower_verify_is_noticed),
     Mutant("what is unknown costs a fortune", TimeCurve, "at",
            lambda self, n, at=TimeCurve.at: at(self, n) if self.covers(n) else 1e3,

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from actors.control.worlds import World, best_rate, drive, plain_rate
 
-from outrider.actors.control.adaptive import AdaptiveController
-from outrider.actors.control.controller import Pipeline
+from outrider.actors.lookahead.adaptive import AdaptiveController
+from outrider.actors.lookahead.controller import Pipeline
 
 LOCKSTEP = {
     "one row": {},

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from outrider.actors.control.acceptance import WIDTH_POWER, Acceptance, Copies, Hits
+from outrider.actors.lookahead.acceptance import WIDTH_POWER, Acceptance, Copies, Hits
 
 
 def test_before_any_verdict_it_is_the_prior_everywhere():

@@ -4,8 +4,8 @@ import pytest
 from actors.control.promises import PROMISES, controller
 from actors.control.worlds import World, drive
 
-from outrider.actors.control.controller import Pipeline
-from outrider.actors.control.report import RoundReport
+from outrider.actors.lookahead.controller import Pipeline
+from outrider.actors.lookahead.round_report import RoundReport
 
 REASONS = {"start", "best", "kept", "plain", "untried", "probe", "audit", "slower", "no-draft"}
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from outrider.actors.control.adaptive import AdaptiveController
-from outrider.actors.control.controller import Lookahead, Pipeline
-from outrider.actors.control.fixed import FixedController
-from outrider.actors.control.lookahead import controller_of
-from outrider.actors.control.report import Origin, RoundReport, RowReport
-from outrider.actors.control.simple import SimpleController
+from outrider.actors.lookahead.adaptive import AdaptiveController
+from outrider.actors.lookahead.controller import Lookahead, Pipeline
+from outrider.actors.lookahead.controllers import controller_of
+from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.round_report import Origin, RoundReport, RowReport
+from outrider.actors.lookahead.simple import SimpleController
 
 
 def report(*rows, origin=Origin.DRAFT):

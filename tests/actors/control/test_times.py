@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from outrider.actors.control.times import MAX_AGE, Level, TimeCurve
+from outrider.actors.lookahead.latency_curve import MAX_AGE, Level, TimeCurve
 
 
 def curve_of(points, round_=0, times=3):

@@ -4,9 +4,15 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
-from outrider.actors.control.adaptive import FANS
-from outrider.actors.control.controller import Choice, Pipeline
-from outrider.actors.control.report import DraftPasses, Lookup, Origin, RoundReport, RowReport
+from outrider.actors.lookahead.adaptive import FANS
+from outrider.actors.lookahead.controller import Choice, Pipeline
+from outrider.actors.lookahead.round_report import (
+    DraftPasses,
+    Lookup,
+    Origin,
+    RoundReport,
+    RowReport,
+)
 
 MAX_K = 16
 

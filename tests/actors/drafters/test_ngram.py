@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from outrider.actors.drafters import ngram
-from outrider.actors.drafters.ngram import NgramDrafter
+from outrider.actors.spec_decode.drafters import ngram
+from outrider.actors.spec_decode.drafters.ngram import NgramDrafter
 
 
 def proposal(ids, max_tokens=4, **kwargs):

@@ -1,7 +1,7 @@
 """The client's prediction as a drafter."""
 
-from outrider.actors.drafters.prediction import FIRST_LEN, PredictionDrafter
-from outrider.actors.sampling import MAX_K
+from outrider.actors.scheduling.sampling_params import MAX_K
+from outrider.actors.spec_decode.drafters.prediction import FIRST_LEN, PredictionDrafter
 
 
 def test_it_reads_on_from_the_first_token():

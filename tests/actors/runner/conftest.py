@@ -7,7 +7,7 @@ import architectures
 import pytest
 import torch
 
-from outrider.actors.runner.loader import from_model
+from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from outrider.actors.runner import attention
-from outrider.actors.runner.kv_pool import Cache
-from outrider.actors.runner.linear import can_pack_onednn
-from outrider.actors.runner.product import can_multiply
+from outrider.actors.runner.attention import paged
+from outrider.actors.runner.cpu.linear import can_pack_onednn
+from outrider.actors.runner.cpu.matmul import can_multiply
+from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.kv.pool import Cache
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
 
 VOCAB = 200
 PARENTS = [-1, 0, 0, 1, 2, 2]
@@ -159,8 +159,8 @@ def tell_with_two_threads() -> None:
     """Run by test_two_threads in a process of its own: products shared by threads, or oneDNN's."""
     from architectures import build as build_model
 
-    from outrider.actors.runner import linear
-    from outrider.actors.runner.loader import from_model
+    from outrider.actors.runner.cpu import linear
+    from outrider.actors.runner.model_loader import from_model
 
     linear.LEAST_SHARED = 0
     torch.set_num_threads(2)
@@ -204,7 +204,7 @@ def test_gathered_attention_is_an_oracle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The way that CUDA and bfloat16 take, run where it can be compared."""
-    monkeypatch.setattr(attention, "suits_compiled", lambda _: False)
+    monkeypatch.setattr(paged, "suits_compiled", lambda _: False)
     numerics = "exact" if is_by_row else "fast"
     runner = make_runner("gemma2", numerics=numerics, is_strict=True)
     told = Story(runner).tell()
@@ -213,7 +213,7 @@ def test_gathered_attention_is_an_oracle(
 
 @pytest.mark.gpu
 def test_cuda(architecture: str, build: Callable[[str], Any]) -> None:
-    from outrider.actors.runner.loader import from_model
+    from outrider.actors.runner.model_loader import from_model
 
     runner = Runner(from_model(build(architecture).to("cuda")), num_tokens=512)
     told = [(text, rows.cpu()) for text, rows in Story(runner).tell()]

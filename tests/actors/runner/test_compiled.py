@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from outrider.actors.runner import paged_attention, product, stages
+from outrider.actors.runner.cpu import layer_ops, matmul, paged_attention
+from outrider.actors.runner.forward_batch import Chunk
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
 
 ENTRIES: list[Any] = [
     paged_attention.attend_projected,
     paged_attention.attend_step,
-    product.multiply_narrow,
-    product.multiply_wide,
-    stages.add_norm_rows,
-    stages.gate_rows,
-    stages.norm_rows,
+    matmul.multiply_narrow,
+    matmul.multiply_wide,
+    layer_ops.add_norm_rows,
+    layer_ops.gate_rows,
+    layer_ops.norm_rows,
 ]
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
-from outrider.actors.runner.decoder import Decoder
+from outrider.actors.reference.model_decoder import Decoder
+from outrider.actors.runner.forward_batch import Chunk
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
 
 TEXT = [3, 14, 15, 92, 65, 35]
 

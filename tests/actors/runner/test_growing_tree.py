@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
+from outrider.actors.runner.forward_batch import Chunk
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
 
 TEXT = [5, 9, 14, 3, 8]
 # Two trunk nodes and three branches, grown by a level at a time.

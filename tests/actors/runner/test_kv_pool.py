@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidConfig, InvalidRequest, PoolExhausted
-from outrider.actors.runner.kv_pool import Cache, KvPool
+from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.kv.pool import Cache, KvPool
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from outrider.actors.runner import linear
-from outrider.actors.runner.linear import PackedLinear, can_pack_onednn, padded_rows, warm_up
+from outrider.actors.runner.cpu import linear
+from outrider.actors.runner.cpu.linear import PackedLinear, can_pack_onednn, padded_rows, warm_up
 
 pytestmark = pytest.mark.skipif(
     not can_pack_onednn(torch.float32), reason="oneDNN does not pack here"

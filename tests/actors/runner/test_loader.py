@@ -12,9 +12,9 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
-from outrider.actors.runner.loader import from_model, load_model
+from outrider.actors.runner.attention.probe import Recorder
+from outrider.actors.runner.model_loader import from_model, load_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.trace import Recorder
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
-from outrider.actors.runner import attention
-from outrider.actors.runner.linear import PanelLinear
-from outrider.actors.runner.norm import RmsNorm
+from outrider.actors.runner.attention import paged
+from outrider.actors.runner.cpu.linear import PanelLinear
+from outrider.actors.runner.cpu.matmul import Floats
+from outrider.actors.runner.cpu.norm import RmsNorm
 from outrider.actors.runner.paged_model import PagedModel
-from outrider.actors.runner.product import Floats
 from outrider.actors.runner.runner import Runner
 
 
@@ -26,7 +26,7 @@ class UnevenLinear(PanelLinear):
 
 @pytest.fixture
 def uneven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outrider.actors.runner.linear.PanelLinear", UnevenLinear)
+    monkeypatch.setattr("outrider.actors.runner.cpu.linear.PanelLinear", UnevenLinear)
 
 
 @pytest.mark.usefixtures("uneven")
@@ -53,7 +53,7 @@ def test_attention_over_a_masked_tail_is_caught(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SDPA over a sequence's rows at once: fast numerics, sold as exact."""
-    monkeypatch.setattr(attention, "suits_compiled", lambda _: False)
+    monkeypatch.setattr(paged, "suits_compiled", lambda _: False)
     make = PagedModel.__init__
 
     def unfold(model: PagedModel, *args: Any, **options: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_wrong_replacement_falls_back_to_the_plain_modules(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RmsNorm, "forward", lambda norm, x: F.rms_norm(x, norm.shape) * 1.5)
-    monkeypatch.setattr("outrider.actors.runner.norm.torch.allclose", lambda *_, **__: True)
+    monkeypatch.setattr("outrider.actors.runner.cpu.norm.torch.allclose", lambda *_, **__: True)
     runner = make_runner(numerics="fast")
     assert not any(isinstance(module, RmsNorm) for module in runner.loaded.model.modules())
 
@@ -104,7 +104,7 @@ def test_what_computes_something_else_is_refused(
     reason="no bfloat16 products on this CPU",
 )
 def test_bfloat16_is_exact_too(build: Callable[[str], Any]) -> None:
-    from outrider.actors.runner.loader import from_model
+    from outrider.actors.runner.model_loader import from_model
 
     runner = Runner(from_model(build("llama").bfloat16()), num_tokens=512)
     assert runner.numerics == "exact"
@@ -114,7 +114,7 @@ def test_a_scale_that_grows_with_the_position_is_left_to_the_model(
     build: Callable[[str], Any],
 ) -> None:
     """Nothing that the short self-test could see: attention sharpens from position 256 on."""
-    from outrider.actors.runner.loader import from_model
+    from outrider.actors.runner.model_loader import from_model
 
     model = build("llama")
     rotary = model.model.rotary_emb

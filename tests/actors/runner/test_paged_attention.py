@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outrider.actors.runner.compiled import inlined
-from outrider.actors.runner.paged_attention import attend, visible_rows
-from outrider.actors.runner.vectors import LANES
+from outrider.actors.runner.cpu.jit import inlined
+from outrider.actors.runner.cpu.paged_attention import attend, visible_rows
+from outrider.actors.runner.cpu.simd import LANES
 
 WIDTHS = sorted({1, 3, LANES - 1, LANES, LANES + 1, 2 * LANES, 3 * LANES, 4 * LANES, 7 * LANES + 5})
 NUM_ROWS, HEADS, KV_HEADS = 40, 6, 2

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.actors.errors import IllegalTransition
-from outrider.actors.runner.kv_pool import Cache, KvPool
-from outrider.actors.runner.pages import Pages
-from outrider.actors.workers.page_names import PageNames
+from outrider.actors.runner.kv.page_allocator import Pages
+from outrider.actors.runner.kv.pool import Cache, KvPool
+from outrider.actors.runner.kv.prefix_hash import PageNames
 
 SIZE = 4
 

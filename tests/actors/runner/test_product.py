@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from outrider.actors.runner import linear
-from outrider.actors.runner.linear import PackedLinear, PanelLinear, can_pack_onednn, packed
-from outrider.actors.runner.product import MANY_ROWS, PANEL, TILE_ROWS, can_multiply, panelled
+from outrider.actors.runner.cpu import linear
+from outrider.actors.runner.cpu.linear import PackedLinear, PanelLinear, can_pack_onednn, packed
+from outrider.actors.runner.cpu.matmul import MANY_ROWS, PANEL, TILE_ROWS, can_multiply, panelled
 from outrider.kernels.cpu.arithmetic import fma
 
 pytestmark = pytest.mark.skipif(not can_multiply(), reason="this CPU has no fused multiply-add")

@@ -5,7 +5,14 @@ from collections import Counter
 
 import pytest
 
-from outrider.actors.workers.bets import MOST, UNKNOWN, WIDEST, Odds, Position, likeliest
+from outrider.actors.lookahead.fork_selection import (
+    MOST,
+    UNKNOWN,
+    WIDEST,
+    Odds,
+    Position,
+    likeliest,
+)
 from outrider.actors.workers.token_tree import TokenTree
 
 OWN, OTHERS = 1, tuple(range(100, 100 + WIDEST))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from outrider.actors.rows import EditRules, OpenRow
-from outrider.actors.workers.editor import Editor, edits_of
+from outrider.actors.transport.rows import EditRules, OpenRow
+from outrider.actors.workers.logits_processor import Editor, edits_of
 from outrider.kernels.contract.logits_edits import edited
 
 WIDTH = 50

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.messages import Close, Open, Outcomes
-from outrider.actors.rows import OpenRow, OutcomeRow
-from outrider.actors.runner.loader import from_model
+from outrider.actors.lookahead import fork_selection
+from outrider.actors.lookahead.fork_selection import MOST, Odds
+from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.step import Chunk
-from outrider.actors.workers import bets
-from outrider.actors.workers.bets import MOST, Odds
+from outrider.actors.transport.messages import Close, Open, Outcomes
+from outrider.actors.transport.rows import OpenRow, OutcomeRow
 from outrider.actors.workers.draft import DraftWorker
-from outrider.actors.workers.rule import sampling_of
+from outrider.actors.workers.sampling_metadata import sampling_of
 from outrider.actors.workers.token_tree import TokenTree
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import OnHost
@@ -184,7 +184,7 @@ def test_what_is_pushed_is_what_the_draft_says(architecture, temperature, verifi
 @pytest.fixture
 def everything_grows(monkeypatch):
     """However unlikely, as to a draft of random weights all is."""
-    monkeypatch.setattr(bets, "FIRST_CHANCE", 0.0)
+    monkeypatch.setattr(fork_selection, "FIRST_CHANCE", 0.0)
 
 
 @pytest.mark.usefixtures("everything_grows")

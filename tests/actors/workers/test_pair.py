@@ -3,12 +3,12 @@
 import architectures
 import pytest
 
-from outrider.actors.messages import Close, Open, Propose, Round, ToDraft, Verify
-from outrider.actors.rows import OpenRow, ProposeRow, VerifyRow
-from outrider.actors.runner.loader import from_model
+from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
+from outrider.actors.transport.messages import Close, Open, Propose, Round, ToDraft, Verify
+from outrider.actors.transport.rows import OpenRow, ProposeRow, VerifyRow
+from outrider.actors.workers.colocated import PairWorker
 from outrider.actors.workers.draft import DraftWorker
-from outrider.actors.workers.pair import PairWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import OnHost

@@ -100,7 +100,7 @@ def test_what_was_asked_for_is_there() -> None:
 
 def test_values_of_labels_are_real() -> None:
     """A matcher of a value that is never exported would match nothing, for ever."""
-    from outrider.actors.supervisor import WorkerState
+    from outrider.actors.executor.supervisor import WorkerState
     from outrider.cluster.api.metrics.collector import PARTS, STATUSES
 
     known = {

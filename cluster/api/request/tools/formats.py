@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from outrider.actors.sampling import Grammar, GrammarKind
+from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.clients.schema.messages import Function
 from outrider.cluster.api.request.tools import hermes, llama3
 from outrider.cluster.api.request.tools.parser import ToolParser

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.actors.errors import InvalidRequest
-from outrider.actors.sampling import Grammar
+from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.clients.schema.messages import FunctionCall, NamedTool, Tool, ToolCall
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.cluster.api.request.grammar import check_references

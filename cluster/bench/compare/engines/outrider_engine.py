@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from outrider.actors.engine import Engine
-from outrider.actors.engine_config import EngineConfig
-from outrider.actors.request import Request
-from outrider.actors.sampling import SamplingParams, Speculation
-from outrider.actors.wiring import InlineWiring, ProcessWiring
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
 from outrider.cluster.bench.compare.contender import Outcome, Work
 from outrider.cluster.bench.prompts import Ids
 

@@ -1,0 +1,295 @@
+"""The loop: schedule → propose → verify → commit, for every sequence of one engine.
+
+Owns the token lists, which are the only state that matters. Knows workers as peers that answer
+messages, kept up by supervisors; knows nothing of models, sockets or HTTP. Where proposals come
+from, and whether a round waits for them, is `proposing`'s to know.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from outrider.actors.engine.colocated import PairedDraft
+from outrider.actors.engine.streams import ChunkStream, Live, LiveStreams, pairs
+from outrider.actors.engine.target_client import Residence, Verifying
+from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
+from outrider.actors.executor.supervisor import Supervisor
+from outrider.actors.lookahead.round_report import Lookup, RowReport
+from outrider.actors.scheduling.request import Chunk
+from outrider.actors.scheduling.scheduler import Plan, Scheduler
+from outrider.actors.scheduling.sequence import Event, Sequence, State
+from outrider.actors.spec_decode.lockstep import Drafting
+from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposing
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace, record_round
+from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.transport.messages import Round, Verdicts, Verify
+from outrider.actors.transport.rows import PrefillRow, VerdictRow, VerifyRow
+
+# In a row, without one that was answered, and for so long: a row of theirs may be the cause.
+MAX_LOST_ROUNDS = 5
+MAX_LOST_S = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """Runs rounds while there is work."""
+
+    def __init__(
+        self,
+        target: Supervisor,
+        draft: Supervisor | None,
+        proposing: Proposing,
+        scheduler: Scheduler,
+        statistics: Statistics,
+        clock: Callable[[], float],
+        trace: Trace,
+        is_paired: bool = False,
+    ) -> None:
+        self._verifying = Verifying(target, scheduler.limits.num_pages, statistics)
+        self._draft = draft
+        self._is_paired = is_paired  # the target's process is the draft's too
+        self._proposing = proposing
+        self._scheduler = scheduler
+        self._statistics = statistics
+        self._clock = clock
+        self._trace = trace
+        self._streams = LiveStreams(scheduler)
+        self._residence = Residence(self._verifying, scheduler, self._streams, statistics)
+        self._asked: list[Sequence] = []  # of the target, in the round that runs or was lost
+        self._num_lost_rounds = 0
+        self._lost_since = 0.0
+        self._failure: OutriderError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def failure(self) -> OutriderError | None:
+        """Why no more rounds are run."""
+        return self._failure
+
+    @property
+    def draft_failure(self) -> str:
+        """Why the draft had no answer when it was last asked, if so."""
+        return self._proposing.draft.failure
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._scheduler.waiting)
+
+    @property
+    def kv_usage(self) -> float:
+        """The share of the target's pages that running sequences hold."""
+        return 1 - self._verifying.num_free_pages / self._scheduler.limits.num_pages
+
+    @property
+    def queue_age_s(self) -> float:
+        """How long the oldest has waited, of those that wait."""
+        queued_at = (sequence.queued_at for sequence in self._scheduler.waiting)
+        now = self._clock()
+        return now - min(queued_at, default=now)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._scheduler.running)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="coordinator")
+
+    async def stop(self) -> None:
+        """Fail what is left and end the loop."""
+        self._fail_all(ShuttingDown("The engine stops"))
+        self._streams.work.set()
+        if self._task is not None:
+            if self._verifying.is_away:  # the loop waits for it
+                self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def submit(self, sequence: Sequence, rules: StopRules, text: str = "") -> ChunkStream:
+        """Queue a sequence now; its chunks as they come, the first behind `text`. Closing the
+        iterator cancels it.
+        """
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        sequence.queued_at = self._clock()
+        return self._streams.begin(sequence, rules, text)
+
+    async def _run(self) -> None:
+        while self._failure is None:
+            if self._streams.is_idle:
+                self._streams.work.clear()
+                await self._streams.work.wait()
+                continue
+            try:
+                await self._attend()
+                await self._round()
+            except WorkerLost as error:
+                self._lose_round(error)
+            except WorkerGone as error:
+                self._fail_all(error)
+            except Exception as error:  # a bug of ours: nobody must wait for ever
+                log.exception("the coordinator failed")
+                self._fail_all(OutriderError(f"{type(error).__name__}: {error}"))
+        with contextlib.suppress(OutriderError):
+            await self._residence.close_left()
+
+    async def _round(self) -> None:
+        """One round. The steps are the system in four words."""
+        started = self._clock()
+        await self._residence.close_left()
+        await self._residence.admit(started)
+        choice = self._proposing.choose(self._scheduler.running)
+        plan = await self._residence.plan(max(choice.k, choice.ngram_k))
+        self._asked = plan.sequences
+        if not plan.sequences:
+            await asyncio.sleep(0)  # whoever can change that may run
+            return
+        try:
+            scheduled = self._clock()
+            if self._is_paired:
+                proposals, verdicts = await self._propose_and_verify(plan)
+                verified = self._clock()
+                proposed = verified - verdicts.forward_s - verdicts.verdict_s
+            else:
+                proposals = await self._proposing.propose(plan)
+                proposed = self._clock()
+                verdicts = await self._verifying.verify(self._message(plan, proposals))
+                verified = self._clock()
+            self._num_lost_rounds = 0
+            num_prompt_tokens = plan.num_prompt_tokens
+            rows = self._commit(plan, proposals, verdicts)
+        except WorkerLost:
+            raise
+        except OutriderError as error:  # the target refused this round: these sequences, no others
+            self._streams.fail_some(plan.sequences, error)
+            return
+        committed = self._clock()
+        self._statistics.add(
+            schedule_s=scheduled - started,
+            propose_s=proposed - scheduled,
+            verify_s=verified - proposed,
+            commit_s=committed - verified,
+        )
+        verify_s = verdicts.forward_s + verdicts.verdict_s
+        learn = partial(self._proposing.observe, rows, num_prompt_tokens, verify_s)
+        # While the target is at the next round: the choice for that one is as good without.
+        asyncio.get_running_loop().call_soon(learn, committed - started)
+        if self._trace.is_on:
+            times = (started, scheduled, proposed, verified, committed)
+            record_round(self._trace, plan, verdicts, times)
+
+    async def _attend(self) -> None:
+        """Wait until the target is up. A new one is told of every running sequence."""
+        successor = await self._verifying.successor()
+        if successor is not None:
+            if self._is_paired:
+                self._proposing.draft.use(PairedDraft(successor))
+            await self._residence.reopen()
+        if self._draft is not None:
+            self._proposing.draft.use(self._draft.peer)
+
+    def _lose_round(self, error: WorkerLost) -> None:
+        """Nothing was committed: the next target is asked again, unless they keep dying of it."""
+        now = self._clock()
+        if self._num_lost_rounds == 0:
+            self._lost_since = now
+        self._num_lost_rounds += 1
+        if self._num_lost_rounds >= MAX_LOST_ROUNDS and now - self._lost_since > MAX_LOST_S:
+            self._num_lost_rounds = 0
+            self._streams.fail_some(self._asked, error)
+
+    # verify
+
+    async def _propose_and_verify(self, plan: Plan) -> tuple[dict[int, Proposal], Verdicts]:
+        """Both steps in one message, where draft and target are a pair in one process."""
+        draft = self._proposing.draft
+        assert isinstance(draft, Drafting)
+        proposals = self._proposing.predicted(plan)
+        ask = draft.ask(plan, proposals)
+        asked = () if ask is None else tuple(row.seq for row in ask.rows)
+        for sequence in plan.rows:
+            if sequence.seq not in asked and sequence.seq not in proposals:
+                proposals[sequence.seq] = self._proposing.copy(sequence)
+        message = self._message(plan, proposals)
+        if ask is None:
+            return proposals, await self._verifying.verify(message)
+        answer = await self._verifying.round(Round(ask, message))
+        return proposals | draft.take(ask, answer.proposals), answer.verdicts
+
+    def _message(self, plan: Plan, proposals: dict[int, Proposal]) -> Verify:
+        rows = []
+        for sequence in plan.rows:
+            if not sequence.state.is_final:  # cancelled meanwhile
+                proposal = proposals.get(sequence.seq, NOTHING)
+                id_ = sequence.num_proposals + 1
+                rows.append(
+                    VerifyRow(sequence.seq, id_, sequence.base, proposal.tokens, proposal.rows)
+                )
+        prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if not s.state.is_final)
+        return Verify(tuple(rows), prefill)
+
+    # commit
+
+    def _commit(
+        self, plan: Plan, proposals: dict[int, Proposal], verdicts: Verdicts
+    ) -> list[RowReport]:
+        rows = []
+        for sequence, size in plan.prefill:
+            sequence.num_prefilled += size
+        for told in verdicts.prompts:
+            if (live := self._streams.find(told.seq)) is not None:
+                live.take_prompt(told)
+        for verdict in verdicts.rows:
+            live = self._streams.find(verdict.seq)
+            if live is None:
+                continue  # cancelled while the target was at it
+            if verdict.error:
+                self._streams.fail(live.sequence, WorkerFailed(verdict.error))
+                continue
+            rows.append(self._commit_one(live, proposals.get(verdict.seq, NOTHING), verdict))
+        return rows
+
+    def _commit_one(self, live: Live, proposal: Proposal, verdict: VerdictRow) -> RowReport:
+        sequence, num_drafted = live.sequence, len(proposal.tokens)
+        if sequence.state is State.PREFILLING:
+            sequence.num_prefilled += sequence.num_to_prefill
+            sequence.apply(Event.PREFILLED)
+        ids = (*proposal.tokens[: verdict.num_accepted], verdict.token)
+        ids, text, reason = live.rules.cut(ids, sequence.num_left)
+        sequence.num_proposals += 1
+        sequence.commit(ids)
+        queued_s, sequence.queued_s = sequence.queued_s, None
+        self._proposing.judged(sequence, proposal, verdict.num_accepted)
+        live.chunk(
+            Chunk(
+                token_ids=ids,
+                logprobs=verdict.logprobs[: len(ids)],
+                text=text,
+                top_logprobs=tuple(pairs(row) for row in verdict.top[: len(ids)]),
+                drafter=proposal.origin.value,
+                num_drafted=num_drafted,
+                num_accepted=verdict.num_accepted,
+                k_reason=self._proposing.depth.reason(sequence),
+                queued_s=queued_s,
+                num_cached=0 if queued_s is None else sequence.num_cached,
+                finish_reason=reason,
+            )
+        )
+        self._statistics.add(
+            num_drafted=num_drafted,
+            num_accepted=verdict.num_accepted,
+            num_tokens=len(ids),
+            num_rows=1,
+        )
+        lookup = Lookup.UNASKED
+        if reason is not None:
+            self._streams.finish(live, reason)
+        else:
+            lookup = self._proposing.draft.look_up(sequence)
+        return RowReport(proposal.origin, num_drafted, verdict.num_accepted, lookup)
+
+    def _fail_all(self, error: OutriderError) -> None:
+        self._failure = error
+        self._streams.fail_all(error)

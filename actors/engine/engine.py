@@ -1,0 +1,246 @@
+"""The engine: two workers, a coordinator and a tokenizer, started in order and stopped without a
+trace.
+
+What `outrider generate`, the HTTP routes and the tests talk to. Knows where workers live only as a
+Wiring.
+"""
+
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Literal
+
+from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.coordinator import Coordinator
+from outrider.actors.engine.info import EngineHealth, EngineInfo
+from outrider.actors.engine.request_check import check
+from outrider.actors.engine.streams import ChunkStream, over
+from outrider.actors.errors import InvalidRequest, ShuttingDown
+from outrider.actors.executor.executor import Wiring
+from outrider.actors.executor.supervisor import Supervision, WorkerState
+from outrider.actors.executor.worker_group import Crew, Progress
+from outrider.actors.lookahead.controller import Lookahead, Pipeline
+from outrider.actors.lookahead.controllers import controller_of
+from outrider.actors.scheduling.request import Chunk, Request
+from outrider.actors.scheduling.sampling_params import Grammar
+from outrider.actors.scheduling.scheduler import Limits, Scheduler
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.draft_length import Depth
+from outrider.actors.spec_decode.forecast import Forecasting
+from outrider.actors.spec_decode.lockstep import Drafting
+from outrider.actors.spec_decode.proposer import Proposing
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
+from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
+from outrider.actors.transport.messages import Description
+from outrider.actors.transport.worker_spec import WorkerSpec
+
+TREE_TOKENS = 64  # KV rows of the draft for a sequence's branches, beside its text
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+class Engine:
+    """A running engine; made by `start`, ended by `stop`."""
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        tokenizer: Tokenizer,
+        coordinator: Coordinator,
+        scheduler: Scheduler,
+        statistics: Statistics,
+        crew: Crew,
+        resources: AsyncExitStack,
+    ) -> None:
+        self.info = info
+        self.tokenizer = tokenizer
+        self.statistics = statistics
+        self._coordinator = coordinator
+        self._scheduler = scheduler
+        self._crew = crew
+        self._resources = resources
+        self._is_stopping = False
+        self._num_seqs = 0
+        self._grammars = tokenizer.grammars(info.eos_ids, info.vocab_size)
+
+    @classmethod
+    async def start(
+        cls, config: EngineConfig, wiring: Wiring, progress: Progress = _silent
+    ) -> "Engine":
+        """Load everything. Raises OutriderError, with nothing left running."""
+        async with AsyncExitStack() as resources:
+            resources.push_async_callback(wiring.close)
+            tokenizer = _load_tokenizers(config, progress)
+            supervision = Supervision(deadline_s=config.worker_deadline_s)
+            crew = Crew(_specs(config, tokenizer), wiring, supervision, progress)
+            resources.push_async_callback(crew.stop)
+            await crew.start()
+            facts = crew.facts
+            limits = Limits(
+                facts.num_pages,
+                facts.page_size,
+                config.max_batch,
+                config.max_waiting,
+                config.token_budget,
+                config.has_prefix_cache,
+            )
+            scheduler, statistics = Scheduler(limits), Statistics()
+            pipeline = _pipeline(config, wiring)
+            trace = resources.enter_context(Trace(config.trace))
+            proposing = _proposing(config, pipeline, statistics, trace)
+            coordinator = Coordinator(
+                crew.target,
+                crew.draft,
+                proposing,
+                scheduler,
+                statistics,
+                time.monotonic,
+                trace,
+                is_paired=config.draft is not None and config.is_paired,
+            )
+            coordinator.start()
+            resources.push_async_callback(coordinator.stop)
+            info = _info_of(config, facts, pipeline)
+            kept = resources.pop_all()
+            return cls(info, tokenizer, coordinator, scheduler, statistics, crew, kept)
+        raise AssertionError("unreachable: the stack suppresses nothing")
+
+    async def stop(self) -> None:
+        """Fail what is still running with ShuttingDown, end the workers."""
+        self._is_stopping = True
+        await self._resources.aclose()
+
+    def check(self, request: Request) -> None:
+        """Raises InvalidRequest or Overloaded, before anything is begun for the request."""
+        if self._is_stopping:
+            raise ShuttingDown("The engine stops and takes no more requests")
+        check(request, self.info)
+        self._scheduler.check(len(request.prompt_ids) + request.sampling.max_tokens)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Compile it, which may take a while: call this off the loop. Raises InvalidRequest."""
+        self._grammars.matcher(grammar)
+
+    def generate(self, request: Request) -> ChunkStream:
+        """Begin a request; its chunks as they come. Raises as `check` does."""
+        self.check(request)
+        sampling, resumed = request.sampling, request.resumed
+        is_endless = sampling.ignores_eos and sampling.grammar is None
+        ends = () if is_endless else self.info.eos_ids
+        text = self.tokenizer.stream(request.prompt_ids, sampling.stop)
+        rules = StopRules(text, (*ends, *sampling.stop_token_ids))
+        max_len = len(request.prompt_ids) + sampling.max_tokens
+        self._num_seqs += 1
+        sequence = Sequence(self._num_seqs, request, max_len, self.info.eos_ids)
+        if resumed is None or not resumed.output_ids:
+            return self._coordinator.submit(sequence, rules)
+        ids, known, reason = rules.cut(resumed.output_ids, sampling.max_tokens)
+        if resumed.text_len > len(known) or len(ids) < len(resumed.output_ids):
+            raise InvalidRequest(
+                f"Got {len(resumed.output_ids)} generated ids and text_len={resumed.text_len}, "
+                f"expected at most {len(ids)} ids and {len(known)} characters of their text",
+                "resume",
+            )
+        unsent = known[resumed.text_len :]
+        if reason is not None:
+            return over(Chunk((), (), unsent, finish_reason=reason))
+        return self._coordinator.submit(sequence, rules, unsent)
+
+    def health(self) -> EngineHealth:
+        """How it stands now."""
+        coordinator, workers = self._coordinator, self._crew.health()
+        status: Literal["ok", "degraded", "failed"] = "ok"
+        reasons = [f"{w.role} {w.state}: {w.reason}" for w in workers if w.state != WorkerState.UP]
+        if failure := coordinator.draft_failure:
+            reasons.append(f"the draft failed: {failure}")
+        if reasons:
+            status = "degraded"
+        if coordinator.failure is not None:
+            reasons.insert(0, str(coordinator.failure))
+        if coordinator.failure is not None or self._crew.target.is_given_up:
+            status = "failed"
+        return EngineHealth(
+            status,
+            "; ".join(reasons),
+            workers,
+            coordinator.num_waiting,
+            coordinator.num_running,
+            coordinator.queue_age_s,
+            coordinator.kv_usage,
+        )
+
+
+def _load_tokenizers(config: EngineConfig, progress: Progress) -> Tokenizer:
+    progress("loading the tokenizer")
+    tokenizer = Tokenizer(config.target)
+    if config.draft is not None:
+        check_vocabularies(tokenizer, Tokenizer(config.draft))
+    return tokenizer
+
+
+def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
+    """The target and, if there is one in a process of its own, the draft."""
+    target = WorkerSpec(
+        role="target",
+        model=str(config.target),
+        num_target_ids=max(tokenizer.vocabulary.values()) + 1,
+        num_tokens=config.kv_tokens,
+        device=config.device,
+        dtype=config.dtype,
+        numerics=config.numerics,
+        num_threads=config.num_threads,
+        has_prefix_cache=config.has_prefix_cache,
+    )
+    if config.draft is None:
+        return [target]
+    if config.is_paired:
+        return [replace(target, paired_draft=str(config.draft))]
+    num_tokens = config.kv_tokens + config.max_batch * TREE_TOKENS
+    draft = replace(target, role="draft", model=str(config.draft), num_tokens=num_tokens)
+    return [target, draft]
+
+
+def _info_of(config: EngineConfig, facts: Description, pipeline: Pipeline) -> EngineInfo:
+    return EngineInfo(
+        target=facts.model,
+        draft=None if config.draft is None else config.draft.name,
+        vocab_size=facts.vocab_size,
+        context_len=facts.context_len,
+        eos_ids=facts.eos_ids,
+        numerics=facts.numerics,
+        numerics_reason=facts.numerics_reason,
+        verdicts=facts.verdicts,
+        fingerprint=facts.fingerprint,
+        pipeline=pipeline.value,
+        has_ngram=config.has_ngram,
+        has_prefix_cache=config.has_prefix_cache,
+        k=config.k,
+        verification=config.verification.value,
+    )
+
+
+def _pipeline(config: EngineConfig, wiring: Wiring) -> Pipeline:
+    """The one asked for; by default the draft rides ahead where it has a core of its own."""
+    if config.pipeline != "auto":
+        return Pipeline(config.pipeline)
+    can_overlap = config.draft is not None and not config.is_paired and wiring.is_parallel
+    return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
+
+
+def _proposing(
+    config: EngineConfig, pipeline: Pipeline, statistics: Statistics, trace: Trace
+) -> Proposing:
+    depth, has_draft = Depth(), config.draft is not None
+    return Proposing(
+        Forecasting(depth, statistics, trace)
+        if pipeline is Pipeline.FORECAST
+        else Drafting(depth, config.token_budget, statistics, trace),
+        depth,
+        controller_of(Lookahead(config.lookahead), config.k, config.fan, pipeline, has_draft),
+        statistics,
+        has_ngram=config.has_ngram,
+    )

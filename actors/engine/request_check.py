@@ -1,0 +1,64 @@
+"""What a request may ask of the models that are served; what it may ask of any is `sampling`'s."""
+
+from outrider.actors.engine.info import EngineInfo
+from outrider.actors.errors import InvalidRequest
+from outrider.actors.scheduling.request import Request
+
+
+def check(request: Request, info: EngineInfo) -> None:
+    """Raises InvalidRequest, naming the field."""
+    if not request.prompt_ids:
+        raise InvalidRequest("Got an empty prompt, expected at least one token", "prompt")
+    _check_ids(request, info.vocab_size)
+    _check_lengths(request, info.context_len)
+    sampling, k = request.sampling, request.speculation.k
+    if sampling.grammar is not None and not info.eos_ids:
+        message = "Got a grammar for a model without EOS ids, expected none: it could not end"
+        raise InvalidRequest(message, "structured_outputs")
+    has_drafter = info.draft is not None or info.has_ngram
+    if k and request.speculation.is_enabled and not has_drafter:
+        raise InvalidRequest(
+            f"Got speculation.k={k}, accepted 0: this server runs no draft", "speculation.k"
+        )
+
+
+def _check_ids(request: Request, vocab_size: int) -> None:
+    sampling, resumed = request.sampling, request.resumed
+    given = {
+        "prompt": request.prompt_ids,
+        "logit_bias": [token_id for token_id, _ in sampling.logit_bias],
+        "stop_token_ids": sampling.stop_token_ids,
+        "resume": () if resumed is None else resumed.output_ids,
+    }
+    for name, ids in given.items():
+        low, high = min(ids, default=0), max(ids, default=0)
+        if low < 0 or high >= vocab_size:
+            raise InvalidRequest(
+                f"Got token id {low if low < 0 else high} in {name}, "
+                f"expected 0 ≤ id < {vocab_size}",
+                name,
+            )
+
+
+def _check_lengths(request: Request, context_len: int) -> None:
+    prompt_len, sampling = len(request.prompt_ids), request.sampling
+    if prompt_len >= context_len:
+        raise InvalidRequest(
+            f"Got a prompt of {prompt_len} tokens, expected fewer than the context's {context_len}",
+            "prompt",
+        )
+    if prompt_len + sampling.max_tokens > context_len:
+        raise InvalidRequest(
+            f"Got max_tokens={sampling.max_tokens} after a prompt of {prompt_len} "
+            f"tokens, expected at most {context_len - prompt_len} in a context of "
+            f"{context_len}",
+            "max_tokens",
+        )
+    counts = {"min_tokens": sampling.min_tokens}
+    if request.resumed is not None:
+        counts["resume.generated_ids"] = len(request.resumed.output_ids)
+    for name, count in counts.items():
+        if count > sampling.max_tokens:
+            raise InvalidRequest(
+                f"Got {count} {name}, expected at most max_tokens={sampling.max_tokens}", name
+            )

@@ -1,0 +1,155 @@
+"""The target as the coordinator uses it: whichever worker is up, asked in whole messages.
+
+A call that the worker did not live to answer raises WorkerLost, however the connection ended.
+"""
+
+import asyncio
+
+from outrider.actors.engine.streams import LiveStreams
+from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
+from outrider.actors.executor.supervisor import Supervisor
+from outrider.actors.scheduling.scheduler import Plan, Scheduler
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.transport.messages import (
+    AnyMessage,
+    Close,
+    Open,
+    Room,
+    Round,
+    RoundAnswer,
+    Verdicts,
+    Verify,
+)
+from outrider.actors.transport.worker_client import Peer
+
+
+class Verifying:
+    """A target worker, and the next one when that is lost."""
+
+    def __init__(self, supervisor: Supervisor, num_pages: int, statistics: Statistics) -> None:
+        self._supervisor = supervisor
+        self._num_pages = num_pages
+        self.num_free_pages = num_pages  # by its last answer
+        self._statistics = statistics
+        self._peer: Peer | None = None  # whom messages go to
+
+    @property
+    def is_away(self) -> bool:
+        """Whether there is no target now."""
+        return self._supervisor.peer is None
+
+    async def successor(self) -> Peer | None:
+        """Wait until the target is up: who that is if it is another one. Raises WorkerGone."""
+        peer = self._supervisor.peer or await self._supervisor.up()
+        if peer is self._peer:
+            return None
+        self._peer, self.num_free_pages = peer, self._num_pages
+        return peer
+
+    async def open(self, sequences: list[Sequence]) -> None:
+        """Each by itself: the prompts of a full batch are no one frame."""
+        asked = [self._ask(Open((sequence.open_row(),))) for sequence in sequences]
+        for sequence, answer in zip(sequences, await asyncio.gather(*asked), strict=True):
+            sequence.opened(*self._room(answer).num_cached)
+
+    async def close(self, seqs: tuple[int, ...]) -> None:
+        """Unknown ones are ignored: a new target never heard of them."""
+        self._room(await self._ask(Close(seqs)))
+
+    async def verify(self, message: Verify) -> Verdicts:
+        """One forward."""
+        if not message.rows and not message.prefill:
+            return Verdicts((), 0.0, 0.0, 0.0, self.num_free_pages)
+        answer = await self._ask(message)
+        if not isinstance(answer, Verdicts):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
+        self._count(answer)
+        return answer
+
+    async def round(self, message: Round) -> RoundAnswer:
+        """Propose and verify in one message, where draft and target are a pair in one process."""
+        answer = await self._ask(message)
+        if not isinstance(answer, RoundAnswer):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundAnswer")
+        self._count(answer.verdicts)
+        return answer
+
+    def _room(self, answer: AnyMessage) -> Room:
+        if not isinstance(answer, Room):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Room")
+        self.num_free_pages = answer.num_free_pages
+        return answer
+
+    def _count(self, verdicts: Verdicts) -> None:
+        self.num_free_pages = verdicts.num_free_pages
+        self._statistics.add(
+            num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
+        )
+
+    async def _ask(self, message: AnyMessage) -> AnyMessage:
+        assert self._peer is not None
+        try:
+            return await self._peer.call(message)
+        except OutriderError as error:
+            if self._peer.is_lost:
+                raise WorkerLost(str(error)) from error
+            raise
+
+
+class Residence:
+    """Carries out at the target what the scheduler decides. Its calls raise WorkerLost."""
+
+    def __init__(
+        self,
+        verifying: Verifying,
+        scheduler: Scheduler,
+        streams: LiveStreams,
+        statistics: Statistics,
+    ) -> None:
+        self._verifying = verifying
+        self._scheduler = scheduler
+        self._streams = streams
+        self._statistics = statistics
+
+    async def reopen(self) -> None:
+        """Tell a new target of every running sequence."""
+        running = list(self._scheduler.running)
+        for sequence in running:
+            sequence.reopen()
+        await self._open(running)
+
+    async def admit(self, now: float) -> None:
+        """Whoever there is room for."""
+        while admitted := self._scheduler.admit(now, self._verifying.num_free_pages):
+            await self._open(admitted)
+            self._statistics.add(
+                num_prompt_tokens=sum(len(s.request.prompt_ids) for s in admitted),
+                num_cached_tokens=sum(sequence.num_cached for sequence in admitted),
+            )
+
+    async def plan(self, k: int) -> Plan:
+        """The next round; who must leave for it has left."""
+        plan = self._scheduler.plan(k)
+        while sequence := self._scheduler.preempt(plan, self._verifying.num_free_pages):
+            self._statistics.add(num_preempted=1)
+            self._streams.left.append(sequence.seq)
+            await self.close_left()
+            plan = self._scheduler.plan(k)
+        return plan
+
+    async def close_left(self) -> None:
+        """Whoever left since this was last done."""
+        left = self._streams.left
+        if left:
+            seqs = tuple(left)
+            await self._verifying.close(seqs)
+            del left[: len(seqs)]  # others may have joined them
+
+    async def _open(self, sequences: list[Sequence]) -> None:
+        try:
+            await self._verifying.open(sequences)
+        except WorkerLost:
+            raise
+        except OutriderError as error:
+            self._streams.fail_some(sequences, error)

@@ -1,0 +1,133 @@
+"""Where workers live: in this process, or each in its own. Ray's placement of them is in cluster/.
+
+A wiring starts a worker from its spec and hands back the peer to talk to it; there is one worker of
+a role at a time. Closing the wiring ends what it started.
+"""
+
+import asyncio
+import os
+from functools import cache
+from typing import Protocol
+
+from outrider.actors.executor.worker_process import ChildProcess
+from outrider.actors.transport.worker_client import InlinePeer, Peer, SocketPeer
+from outrider.actors.transport.worker_spec import WorkerSpec
+
+
+class Wiring(Protocol):
+    """Starts and ends workers."""
+
+    is_parallel: bool  # whether two workers can compute at the same time
+
+    async def start(self, spec: WorkerSpec) -> Peer:
+        """A running worker's peer; an earlier one of its role is ended. Raises OutriderError."""
+        ...
+
+    async def end(self, role: str) -> None:
+        """End the worker of this role, however it is, and remove what it leaves behind."""
+        ...
+
+    async def close(self) -> None:
+        """End every worker that was started."""
+        ...
+
+
+class InlineWiring:
+    """Workers called in this process: generation from the command line, and most tests."""
+
+    is_parallel = False
+
+    async def start(self, spec: WorkerSpec) -> Peer:
+        from outrider.actors.workers.loading import load_worker  # torch comes with it
+
+        return InlinePeer(load_worker(spec), os.getpid())
+
+    async def end(self, role: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class ProcessWiring:
+    """A subprocess per worker, over the same sockets as a cluster: no Ray."""
+
+    def __init__(
+        self, is_pinned: bool = True, has_spare: bool = False, keeps_off: bool = False
+    ) -> None:
+        """
+        is_pinned: give target and draft cores of their own, where there are enough.
+        keeps_off: keep the thread that starts a target, and those it starts from then on, off the
+            target's own cores until the wiring is closed. Nobody disturbs a forward then; for a
+            process that does nothing else.
+        has_spare: keep one process ready with the libraries imported, some hundred megabytes, so
+            that a restart only loads its model.
+        """
+        self.is_parallel = num_cores() > 1
+        self._is_pinned = is_pinned
+        self._keeps_off = keeps_off
+        self._has_spare = has_spare
+        self._children: dict[str, ChildProcess] = {}  # by role
+        self._peers: dict[str, Peer] = {}
+        self._spare: ChildProcess | None = None
+        self._refilling = asyncio.Lock()
+
+    async def start(self, spec: WorkerSpec) -> Peer:
+        await self.end(spec.role)
+        child = self._children[spec.role] = await self._child(spec.num_threads)
+        own = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
+        endpoint = await child.load(spec, own or tuple(cores()))  # it began on those of our thread
+        if self._keeps_off and own and spec.role == "target":
+            os.sched_setaffinity(0, cores() - set(own))
+        peer = self._peers[spec.role] = await SocketPeer.open(endpoint)
+        if self._has_spare:
+            await self._refill(spec.num_threads)
+        return peer
+
+    async def end(self, role: str) -> None:
+        if (peer := self._peers.pop(role, None)) is not None:
+            await peer.close()
+        if (child := self._children.pop(role, None)) is not None:
+            await child.end()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(self.end(role) for role in list(self._children)))
+        if self._spare is not None:
+            await self._spare.end()
+        if self._keeps_off and cores():
+            os.sched_setaffinity(0, cores())
+
+    async def _child(self, num_threads: int) -> ChildProcess:
+        if self._spare is not None and self._spare.is_ready:
+            spare, self._spare = self._spare, None
+            return spare
+        return await ChildProcess.spawn(num_threads)
+
+    async def _refill(self, num_threads: int) -> None:
+        async with self._refilling:
+            if self._spare is not None and not self._spare.is_running:
+                await self._spare.end()
+                self._spare = None
+            if self._spare is None:
+                self._spare = await ChildProcess.spawn(num_threads, is_spare=True)
+
+
+@cache
+def cores() -> frozenset[int]:
+    """Those that this process may use, before any thread of it kept off some; none are known but
+    on Linux.
+    """
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
+
+
+def num_cores() -> int:
+    """How many this process may use."""
+    return len(cores()) or os.cpu_count() or 1
+
+
+def cores_of(role: str, num_threads: int) -> tuple[int, ...]:
+    """A worker's own cores: the target's first, then the draft's; none if they do not suffice."""
+    known = sorted(cores())
+    if len(known) < 2 * num_threads:
+        return ()
+    return tuple(known[:num_threads] if role == "target" else known[num_threads : 2 * num_threads])

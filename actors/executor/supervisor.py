@@ -1,0 +1,216 @@
+"""One worker's life: started, watched, and started again in its place when it is lost.
+
+Owns what is known of the worker's health, and when to try again. Knows a worker as a peer, and how
+to start and end one as two functions; knows nothing of sequences, processes or Ray.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from outrider.actors.errors import InvalidConfig, OutriderError, WorkerGone, WorkerLost
+from outrider.actors.transport.messages import Ping
+from outrider.actors.transport.worker_client import Peer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """When a worker counts as lost, and when to start it again. Raises InvalidConfig."""
+
+    deadline_s: float = 30.0  # without an answer: it hangs. A long prompt's chunk takes a while
+    ping_every_s: float = 1.0
+    first_backoff_s: float = 0.25  # before the second start in a row; the first is at once
+    max_backoff_s: float = 8.0  # each is twice the one before, up to this
+    window_s: float = 60.0  # losses are forgotten after this long
+    max_losses: int = 5  # of a draft within the window: then it is left off
+    off_s: float = 60.0  # for this long
+    away_s: float = 180.0  # a target away for longer, and twice its first start, is given up
+
+    def __post_init__(self) -> None:
+        if not self.deadline_s > 0:
+            raise InvalidConfig(f"Got a deadline of {self.deadline_s} s, expected above 0")
+
+
+class WorkerState(StrEnum):
+    """Where a worker is."""
+
+    UP = "up"
+    RESTARTING = "restarting"
+    OFF = "off"  # it died too often; tried again after a while
+    FAILED = "failed"  # given up
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHealth:
+    """What is known of one worker."""
+
+    role: str  # "draft" | "target"
+    pid: int  # the last one
+    node: str  # the name of the machine or pod it runs on
+    state: WorkerState
+    reason: str  # why it was last lost, or could not be started; empty if never
+    num_deaths: int = 0  # connections that ended
+    num_hangs: int = 0  # deadlines that passed
+    num_restarts: int = 0
+    pause_s: float = 0.0  # from its last loss being noticed to its successor
+
+
+class Supervisor:
+    """Keeps one worker running. A target is vital: it is given up only after a deadline."""
+
+    def __init__(
+        self,
+        role: str,
+        start: Callable[[], Awaitable[Peer]],
+        end: Callable[[], Awaitable[None]],
+        supervision: Supervision,
+    ) -> None:
+        self.role = role
+        self._start = start
+        self._end = end
+        self._supervision = supervision
+        self._is_vital = role == "target"
+        self._away_s = supervision.away_s
+        self._losses: deque[float] = deque()  # when, within the window
+        self._peer: Peer | None = None
+        self._health = WorkerHealth(role, 0, "", WorkerState.RESTARTING, "")
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def peer(self) -> Peer | None:
+        """The worker, if it is up. A new worker is another peer."""
+        return None if self._peer is None or self._peer.is_lost else self._peer
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether there will be no other."""
+        return self._health.state is WorkerState.FAILED
+
+    async def up(self) -> Peer:
+        """The worker, as soon as it is up. Raises WorkerGone once it is given up."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.peer is not None or self.is_given_up)
+        if (peer := self.peer) is None:
+            raise WorkerGone(f"The {self.role} is given up: {self._health.reason}")
+        return peer
+
+    def health(self) -> WorkerHealth:
+        """How it stands."""
+        if self._health.state is WorkerState.UP and self.peer is None:  # lost a moment ago
+            return replace(self._health, state=WorkerState.RESTARTING)
+        return self._health
+
+    async def start(self) -> Peer:
+        """Start the worker and watch it. Raises OutriderError if it cannot be started."""
+        started = _now()
+        peer = await self._start()
+        self._away_s = max(self._away_s, 2 * (_now() - started))
+        await self._take(peer)
+        self._task = asyncio.create_task(self._run(), name=f"supervisor of the {self.role}")
+        return peer
+
+    async def stop(self) -> None:
+        """Watch no longer; the worker is left as it is."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while (peer := self._peer) is not None:
+            loss = await self._loss_of(peer)
+            lost_at = _now()
+            log.warning("%s", loss)
+            self._peer = None
+            self._note(reason=str(loss))
+            await peer.close()
+            try:
+                async with asyncio.timeout(self._away_s if self._is_vital else None):
+                    successor = await self._successor()
+            except TimeoutError:
+                await self._give_up()
+                return
+            pause_s = _now() - lost_at
+            self._note(num_restarts=self._health.num_restarts + 1, pause_s=pause_s)
+            log.warning("the %s is up again after %.2f s", self.role, pause_s)
+            await self._take(successor)
+
+    async def _loss_of(self, peer: Peer) -> OutriderError:
+        """How the worker was lost, once it is. Answers come in order: a ping waits its turn."""
+        ended = asyncio.ensure_future(peer.ended())
+        try:
+            while True:
+                await asyncio.wait({ended}, timeout=self._supervision.ping_every_s)
+                if ended.done():
+                    self._note(num_deaths=self._health.num_deaths + 1)
+                    return ended.result()
+                try:
+                    async with asyncio.timeout(self._supervision.deadline_s):
+                        await peer.call(Ping())
+                except TimeoutError:
+                    self._note(num_hangs=self._health.num_hangs + 1)
+                    return WorkerLost(
+                        f"The {self.role} (pid {peer.pid}) has not answered for "
+                        f"{self._supervision.deadline_s:g} s"
+                    )
+                except OutriderError as error:  # an answer too, or the end, which comes next
+                    log.info("the %s answered a ping with: %s", self.role, error)
+        finally:
+            ended.cancel()
+
+    async def _successor(self) -> Peer:
+        """A new worker in the lost one's place, after however many attempts."""
+        while True:
+            self._note(state=WorkerState.RESTARTING)
+            try:
+                await self._end()
+                await self._back_off()
+                return await self._start()
+            except Exception as error:  # whatever it was, not to try again would be worse
+                self._note(reason=f"{type(error).__name__}: {error}")
+                is_ours = isinstance(error, OutriderError)
+                log.error("the %s is not up: %s", self.role, error, exc_info=not is_ours)
+
+    async def _back_off(self) -> None:
+        """One more loss: wait as long as the recent ones call for."""
+        now, rules = _now(), self._supervision
+        self._losses.append(now)
+        while self._losses[0] < now - rules.window_s:
+            self._losses.popleft()
+        count = len(self._losses)
+        if count >= rules.max_losses and not self._is_vital:
+            self._losses.clear()
+            reason = f"lost {count} times within {rules.window_s:g} s: {self._health.reason}"
+            self._note(state=WorkerState.OFF, reason=reason)
+            await asyncio.sleep(rules.off_s)
+            self._note(state=WorkerState.RESTARTING)
+        elif count > 1:
+            await asyncio.sleep(min(rules.max_backoff_s, rules.first_backoff_s * 2 ** (count - 2)))
+
+    async def _give_up(self) -> None:
+        await self._end()
+        reason = f"not up again within {self._away_s:g} s: {self._health.reason}"
+        log.error("the %s is given up: %s", self.role, reason)
+        async with self._changed:
+            self._note(state=WorkerState.FAILED, reason=reason)
+            self._changed.notify_all()
+
+    async def _take(self, peer: Peer) -> None:
+        async with self._changed:
+            self._peer = peer
+            self._note(state=WorkerState.UP, pid=peer.pid, node=peer.node)
+            self._changed.notify_all()
+
+    def _note(self, **changes: Any) -> None:
+        self._health = replace(self._health, **changes)
+
+
+def _now() -> float:
+    """The loop's clock, which its sleeps and deadlines go by."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,105 @@
+"""The workers of one engine: started side by side, each under its supervisor.
+
+Knows what every worker said of itself when it was first up, which is what its successors must be.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+from outrider.actors.errors import ModelRefused, OutriderError, WorkerLost
+from outrider.actors.executor.executor import Wiring
+from outrider.actors.executor.supervisor import Supervision, Supervisor, WorkerHealth
+from outrider.actors.transport.messages import Describe, Description
+from outrider.actors.transport.worker_client import Peer
+from outrider.actors.transport.worker_spec import WorkerSpec
+
+Progress = Callable[[str], None]
+
+
+class Crew:
+    """A target, and perhaps a draft; a pair in one process is a target."""
+
+    def __init__(
+        self,
+        specs: Sequence[WorkerSpec],
+        wiring: Wiring,
+        supervision: Supervision,
+        progress: Progress,
+    ) -> None:
+        self._wiring = wiring
+        self._deadline_s = supervision.deadline_s
+        self._progress = progress
+        self._facts: dict[str, Description] = {}  # by role
+        self._is_paired = any(spec.paired_draft is not None for spec in specs)
+        self._supervisors = {
+            spec.role: Supervisor(
+                spec.role, partial(self._start, spec), partial(wiring.end, spec.role), supervision
+            )
+            for spec in specs
+        }
+
+    @property
+    def target(self) -> Supervisor:
+        return self._supervisors["target"]
+
+    @property
+    def draft(self) -> Supervisor | None:
+        return self._supervisors.get("draft")
+
+    @property
+    def facts(self) -> Description:
+        """The target's, once it has started."""
+        return self._facts["target"]
+
+    async def start(self) -> None:
+        """Raises OutriderError, the first worker's that failed."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for supervisor in self._supervisors.values():
+                    group.create_task(supervisor.start())
+        except* OutriderError as failures:
+            raise failures.exceptions[0] from None
+
+    async def stop(self) -> None:
+        """Start no more workers; those that run are the wiring's to end."""
+        for supervisor in self._supervisors.values():
+            await supervisor.stop()
+
+    def health(self) -> tuple[WorkerHealth, ...]:
+        """How each stands; the two of a pair stand alike."""
+        healths = tuple(supervisor.health() for supervisor in self._supervisors.values())
+        if self._is_paired:
+            healths += (replace(healths[0], role="draft"),)
+        return healths
+
+    async def _start(self, spec: WorkerSpec) -> Peer:
+        self._progress(f"loading the {spec.role} from {spec.model}")
+        started = time.perf_counter()
+        peer = await self._wiring.start(spec)
+        facts = await self._describe(peer)
+        known = self._facts.setdefault(spec.role, facts)
+        if spec.role == "target" and facts.fingerprint != known.fingerprint:
+            raise ModelRefused(
+                f"Got a target of fingerprint {facts.fingerprint} at its restart, expected "
+                f"{known.fingerprint}: its files or its machine have changed, and so would texts"
+            )
+        detail = f"numerics {facts.numerics}"
+        if facts.numerics_reason:
+            detail += f": {facts.numerics_reason}"
+        self._progress(
+            f"{spec.role} ready in {time.perf_counter() - started:.1f} s: "
+            f"{facts.num_parameters / 1e6:.1f}M parameters, {facts.dtype} on {facts.device}, "
+            f"{detail}"
+        )
+        return peer
+
+    async def _describe(self, peer: Peer) -> Description:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return cast(Description, await peer.call(Describe()))
+        except TimeoutError:
+            raise WorkerLost(f"The {peer.role} did not say what it is") from None

@@ -1,0 +1,83 @@
+"""`python -m outrider.actors.executor.worker_main [--spare]`: a worker as a child of a coordinator.
+
+Imports what a worker needs (a spare says so by an empty line), reads (spec, secret, socket folder,
+cores) as one line of JSON, answers (endpoint, "", "") or (null, error class, message), and serves
+until its standard input ends, which it does when the parent dies, however that came about.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+
+import msgspec
+
+from outrider.actors.errors import OutriderError
+from outrider.actors.transport.worker_spec import WorkerSpec
+
+HOST = "outrider.actors.executor.worker_host"  # torch and transformers come with it
+LEAST_NICE = 19
+
+
+def main() -> None:
+    """Serve one worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries that print must not break it
+    if "--spare" in sys.argv:
+        _import_in_the_background()
+        answers.write(b"\n")  # ready
+        answers.flush()
+    else:
+        import_module(HOST)
+    errand = sys.stdin.buffer.readline()
+    if not errand:
+        return  # a spare that was not needed
+    spec, secret, folder, cores = msgspec.json.decode(
+        errand, type=tuple[WorkerSpec, bytes, str, tuple[int, ...]]
+    )
+    if cores:
+        _pin(cores)
+    from outrider.actors.executor.worker_host import WorkerHost
+
+    try:
+        host = WorkerHost(spec, secret, folder)
+    except OutriderError as error:
+        answers.write(msgspec.json.encode((None, type(error).__name__, str(error))) + b"\n")
+        answers.flush()
+        sys.exit(1)
+    answers.write(msgspec.json.encode((host.listen(), "", "")) + b"\n")
+    answers.flush()
+    sys.stdin.buffer.read()
+    host.close()
+    os._exit(0)  # a model step in a daemon thread must not hold us
+
+
+def _import_in_the_background() -> None:
+    """Import when no other thread of the machine wants to run. Niceness is a thread's own on
+    Linux, and cannot be taken back: so a thread that ends with the import.
+    """
+
+    def work() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST_NICE)
+        import_module(HOST)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def _pin(cores: Sequence[int]) -> None:
+    """Keep every thread there is, and so every later one, on these cores."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.sched_setaffinity(int(thread), cores)
+
+
+if __name__ == "__main__":
+    main()

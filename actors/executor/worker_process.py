@@ -1,0 +1,109 @@
+"""A worker's process as its parent holds it: spawned, told what to load, ended without a trace."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import msgspec
+
+from outrider.actors.errors import WorkerLost
+from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.handshake import SECRET_LEN
+from outrider.actors.transport.worker_client import error_of
+from outrider.actors.transport.worker_spec import WorkerSpec, thread_environment
+
+START_TIMEOUT_S = 600.0  # a large model from a slow disk
+KILL_AFTER_S = 0.2  # one that is idle has ended by then, or is seen to be dead
+
+
+class ChildProcess:
+    """One process, and the folder of its socket: ours, as it may not live to remove it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, folder: str) -> None:
+        self._process = process
+        self._folder = folder
+        self._ready: asyncio.Task[bytes] | None = None  # of a spare: the line that says so
+
+    @classmethod
+    async def spawn(cls, num_threads: int, is_spare: bool = False) -> "ChildProcess":
+        """A process that imports what a worker needs; a spare does so in the background."""
+        folder = tempfile.mkdtemp(prefix="outrider-")  # mode 0700
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "outrider.actors.executor.worker_main",
+                *(["--spare"] if is_spare else []),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=os.environ | thread_environment(num_threads),
+            )
+        except BaseException as error:
+            shutil.rmtree(folder)
+            if isinstance(error, OSError):
+                raise WorkerLost(f"No process could be started: {error}") from error
+            raise
+        child = cls(process, folder)
+        if is_spare:
+            assert process.stdout is not None
+            child._ready = asyncio.create_task(process.stdout.readline())
+        return child
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a spare has imported everything: one still at it, at the lowest priority, may
+        take much longer than a process that begins now.
+        """
+        return self.is_running and self._ready is not None and self._ready.done()
+
+    async def load(self, spec: WorkerSpec, cores: Sequence[int]) -> Endpoint:
+        """Have it become this worker, on these cores if any are named. Raises OutriderError."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        secret = secrets.token_bytes(SECRET_LEN)
+        # The secret goes by the pipe: arguments and environments can be read by others.
+        errand = msgspec.json.encode((spec, secret, self._folder, cores))
+        self._process.stdin.write(errand + b"\n")
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                line = await self._process.stdout.readline()
+        except TimeoutError:
+            raise WorkerLost(f"The {spec.role} did not start in {START_TIMEOUT_S} s") from None
+        return _endpoint_of(spec, line)
+
+    async def end(self) -> None:
+        """Reap it. One that is at work, stopped or still starting is killed: it holds nothing."""
+        if self._ready is not None:
+            self._ready.cancel()
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # it ends itself when its parent's pipe does
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_AFTER_S):
+                await self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _endpoint_of(spec: WorkerSpec, line: bytes) -> Endpoint:
+    """The worker's first line: its endpoint, or why there is none."""
+    if not line:
+        raise WorkerLost(f"The {spec.role} ended while it was starting")
+    try:
+        answer = msgspec.json.decode(line, type=tuple[Endpoint | None, str, str])
+    except msgspec.MsgspecError as error:
+        raise WorkerLost(f"The {spec.role} answered {line[:80]!r}: {error}") from error
+    endpoint, kind, message = answer
+    if endpoint is None:
+        raise error_of(kind, message)
+    return endpoint

@@ -1,0 +1,61 @@
+"""What the coordinator knows of a round once its verdicts are in: all that a controller sees.
+
+A row's forecast is looked up at its verdict, so it tells whether the *next* proposal was at hand.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from outrider.actors.scheduling.sampling_params import MAX_K
+
+
+class Origin(StrEnum):
+    """Who made the proposal that was judged."""
+
+    DRAFT = "draft"
+    NGRAM = "ngram"
+    PREDICTION = "prediction"  # the client's
+    NONE = "none"  # nobody: a plain row
+
+
+class Lookup(StrEnum):
+    """What the forecast said of the outcome."""
+
+    HIT = "hit"
+    MISS = "miss"  # the outcome was not in it
+    LATE = "late"  # it had not come
+    UNASKED = "unasked"  # lockstep, or a sequence that the draft does not follow, or has ended
+
+
+@dataclass(frozen=True, slots=True)
+class RowReport:
+    """One verdict."""
+
+    origin: Origin
+    num_drafted: int
+    num_accepted: int
+    lookup: Lookup = Lookup.UNASKED
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.num_accepted <= self.num_drafted <= MAX_K, self
+        assert (self.origin is Origin.NONE) == (self.num_drafted == 0), self
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPasses:
+    """Forwards of the draft that belong together: lockstep's proposals, or one forecast step."""
+
+    num_passes: int
+    num_tokens: int  # that they fed, all together
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round."""
+
+    rows: tuple[RowReport, ...]
+    num_tokens: int  # of the target's forward, prefill included
+    verify_s: float  # the target's forward and verdict, by its own clock
+    round_s: float  # all of it, by the coordinator's clock
+    draft: tuple[DraftPasses, ...] = ()  # what it told of since the last report

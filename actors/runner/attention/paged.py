@@ -1,0 +1,185 @@
+"""Attention over the paged KV pool, in two ways.
+
+Compiled on CPU in float32 (batch-invariant by construction); gathered rows and SDPA elsewhere and
+as the oracle.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from outrider.actors.runner.attention.interface import Facts
+from outrider.actors.runner.cpu.paged_attention import (
+    CHAIN_END,
+    PATH,
+    POSITION,
+    SLOT,
+    WRITE,
+    attend_step,
+)
+from outrider.actors.runner.forward_batch import Step
+from outrider.actors.runner.kv.pool import KvPool
+
+
+def suits_compiled(pool: KvPool) -> bool:
+    """Whether the compiled attention can read this pool."""
+    stores = pool.keys[0], pool.values[0]
+    return all(s.device.type == "cpu" and s.dtype == torch.float32 for s in stores)
+
+
+class Pages:
+    """One step's attention over the pool."""
+
+    def __init__(self, pool: KvPool, step: Step, *, is_by_row: bool) -> None:
+        self.pool, self.step = pool, step
+        self.is_by_row = is_by_row  # SDPA sees one query row and exactly its keys: exact numerics
+        self.is_compiled = suits_compiled(pool)
+        self._ropes: dict[int, tuple[torch.Tensor, Any, Any]] = {}
+        self._spans: dict[int, list[Span]] = {}
+
+    def rope(self, embeddings: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
+        """The step's cosines and sines as arrays [T, rotary width], made once."""
+        cosines, sines = embeddings
+        if id(cosines) not in self._ropes:
+            made = (cosines, cosines[0].contiguous().numpy(), sines[0].contiguous().numpy())
+            self._ropes[id(cosines)] = made
+        return self._ropes[id(cosines)][1:]
+
+    def attend(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        facts: Facts,
+    ) -> torch.Tensor:
+        layer: int = module.layer_idx  # type: ignore[assignment]
+        value = value[0].transpose(0, 1)
+        if self.is_compiled:
+            return self._compiled(query[0], key[0], value, layer, facts)[None]
+        return self._gathered(query[0], key[0], value, layer, facts)[None]
+
+    def _compiled(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: int,
+        facts: Facts,
+    ) -> torch.Tensor:
+        keys, values = self.pool.layer(layer)
+        out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
+        attend_step(
+            query.contiguous().numpy(),
+            key.contiguous().numpy(),
+            value.contiguous().numpy(),
+            keys,
+            values,
+            self.step.tokens,
+            self.step.paths,
+            self.pool.table,
+            self.pool.page_size,
+            facts.window,
+            np.float32(facts.scale),
+            np.float32(facts.softcap),
+            facts.sinks.detach().numpy(),
+            out.numpy(),
+        )
+        return out
+
+    def _gathered(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: int,
+        facts: Facts,
+    ) -> torch.Tensor:
+        keys, values = (s[layer].flatten(0, 1) for s in (self.pool.keys, self.pool.values))
+        write = torch.from_numpy(self.step.tokens[:, WRITE]).to(keys.device)
+        num = len(write)  # rows beyond the table are padding
+        keys[write], values[write] = key.transpose(0, 1)[:num], value[:num]
+        out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
+        if facts.window not in self._spans:
+            self._spans[facts.window] = spans(self.step, self.pool, facts.window, self.is_by_row)
+        for span in self._spans[facts.window]:
+            seen = query[:, span.start : span.end]
+            out[span.start : span.end] = attend_span(
+                seen, keys[span.rows], values[span.rows], span.bias, facts
+            ).transpose(0, 1)
+        return out
+
+
+class Span:
+    """Neighbouring tokens that attend together: their rows, oldest first, and who may see which."""
+
+    __slots__ = ("bias", "end", "rows", "start")
+
+    def __init__(self, start: int, end: int, rows: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.start, self.end, self.rows, self.bias = start, end, rows, bias
+
+
+def spans(step: Step, pool: KvPool, window: int, is_by_row: bool) -> list[Span]:
+    """Cut a step into spans: single tokens, or runs of one sequence with an additive mask."""
+    device, dtype = pool.keys[0].device, pool.keys[0].dtype
+    slots, found, start = step.tokens[:, SLOT], [], 0
+    while start < len(slots):
+        end = start + 1
+        while not is_by_row and end < len(slots) and slots[end] == slots[start]:
+            end += 1
+        seen = [visible(step, pool, t, window) for t in range(start, end)]
+        rows = np.unique(np.concatenate(seen)) if end - start > 1 else seen[0]
+        bias = None
+        if end - start > 1:
+            mask = np.stack([np.isin(rows, some) for some in seen])
+            bias = torch.zeros(mask.shape, dtype=dtype)
+            bias = bias.masked_fill_(~torch.from_numpy(mask), float("-inf")).to(device)
+        found.append(Span(start, end, torch.from_numpy(rows).to(device), bias))
+        start = end
+    return found
+
+
+def visible(step: Step, pool: KvPool, index: int, window: int) -> np.ndarray[Any, Any]:
+    """The pool rows one token sees, oldest first [position + 1 or the window]."""
+    token, size = step.tokens[index], pool.page_size
+    first = max(0, token[POSITION] - window + 1) if window else 0
+    at = np.arange(first, min(token[CHAIN_END], token[POSITION] + 1))
+    rows = pool.table[token[SLOT], at // size].astype(np.int64) * size + at % size
+    later = np.arange(max(first, token[CHAIN_END]), token[POSITION] + 1)
+    return np.concatenate([rows, step.paths[token[PATH] + later - token[CHAIN_END]]])
+
+
+def attend_span(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    bias: torch.Tensor | None,
+    facts: Facts,
+) -> torch.Tensor:
+    """Shapes: query [H, Q, D], keys [L, Hk, D], values [L, Hk, Dv], bias [Q, L] → [H, Q, Dv].
+
+    The heads that share a KV head are folded into the query axis: no key is repeated.
+    """
+    heads, num, _ = query.shape
+    kv_heads = keys.shape[1]
+    group = heads // kv_heads
+    folded = query.reshape(kv_heads, group * num, -1)
+    keys, values = keys.transpose(0, 1), values.transpose(0, 1)
+    bias = None if bias is None else bias.repeat(group, 1)
+    if not facts.softcap and not facts.sinks.numel():
+        out = F.scaled_dot_product_attention(
+            folded[None], keys[None], values[None], attn_mask=bias, scale=facts.scale
+        )
+        return out.view(heads, num, -1)
+    scores = torch.matmul(folded, keys.transpose(1, 2)) * facts.scale
+    if facts.softcap:
+        scores = torch.tanh(scores / facts.softcap) * facts.softcap
+    if bias is not None:
+        scores = scores + bias
+    if facts.sinks.numel():
+        sinks = facts.sinks.view(kv_heads, group, 1, 1).expand(-1, -1, num, -1)
+        scores = torch.cat([scores, sinks.reshape(kv_heads, group * num, 1)], -1)
+    weights = scores.float().softmax(-1).to(values.dtype)[..., : keys.shape[1]]
+    return torch.matmul(weights, values).view(heads, num, -1)

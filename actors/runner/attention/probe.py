@@ -1,0 +1,127 @@
+"""One plain causal forward with our attention function, to learn each layer's constants.
+
+What a model passes to its attention layers (scale, window, softcap, sinks, head shapes) is asked of
+the model itself, not read off its config.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from outrider.actors.errors import ModelRefused
+from outrider.actors.runner.attention.interface import NAME, Facts
+from outrider.actors.runner.attention.paged import attend_span
+from outrider.actors.runner.kv.pool import Shape
+from outrider.actors.runner.model_loader import LoadedModel
+
+FAR = 32768  # float32 angles are still good to 2e-3 here
+KNOWN_LAYERS = {"full_attention", "sliding_attention"}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What every attention layer said of itself, in the order of layer_idx."""
+
+    facts: list[Facts]
+    shapes: list[Shape]
+    num_heads: list[int]
+    # The same text further on gives the same logits: positions enter by rotation alone, so a
+    # module's own forward may be replaced by one that knows rotation alone.
+    is_rotary: bool
+
+
+class Recorder:
+    """An attention step over one chain from position 0 that writes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, tuple[Facts, Shape, int]] = {}
+        self.trouble = ""
+
+    def attend(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        facts: Facts,
+    ) -> torch.Tensor:
+        layer = getattr(module, "layer_idx", None)
+        if layer is None or layer in self.layers:
+            self.trouble = f"attention layer {layer} is unnumbered or runs twice"
+            return query.transpose(1, 2)
+        if getattr(module, "is_causal", True) is False:
+            self.trouble = f"attention layer {layer} is not causal"
+        self.layers[layer] = (
+            facts,
+            (key.shape[1], key.shape[-1], value.shape[-1]),
+            query.shape[1],
+        )
+        num = query.shape[2]
+        at = torch.arange(num, device=query.device)
+        far = at[:, None] - at[None]
+        hidden = (far < 0) | (far >= facts.window) if facts.window else far < 0
+        bias = torch.zeros(num, num, dtype=query.dtype, device=query.device)
+        bias = bias.masked_fill_(hidden, float("-inf"))
+        out = attend_span(query[0], key[0].transpose(0, 1), value[0].transpose(0, 1), bias, facts)
+        return out.transpose(0, 1)[None]
+
+
+@torch.inference_mode()
+def trace(loaded: LoadedModel, tokens: list[int]) -> Trace:
+    """Switch the model to our attention and run `tokens` through it once. Raises ModelRefused."""
+    model: Any = loaded.model
+    model.set_attn_implementation(NAME)
+    recorder = Recorder()
+    ids = torch.tensor([tokens], device=loaded.device)
+    logits = run_at(model, ids, 0, recorder)
+    layers = recorder.layers
+    if not recorder.trouble and sorted(layers) != list(range(len(layers))):
+        recorder.trouble = f"got attention layers {sorted(layers)}, expected 0, 1, 2, …"
+    recorder.trouble = recorder.trouble or missing_window(model, layers)
+    if recorder.trouble or not layers:
+        raise ModelRefused(
+            f"{loaded.path or type(model).__name__}: {recorder.trouble or 'no attention layer'}"
+        )
+    ordered = [layers[index] for index in sorted(layers)]
+    return Trace(
+        facts=[facts for facts, _, _ in ordered],
+        shapes=[shape for _, shape, _ in ordered],
+        num_heads=[heads for _, _, heads in ordered],
+        is_rotary=is_shift_invariant(model, ids, logits, loaded.context_len),
+    )
+
+
+def run_at(model: Any, ids: torch.Tensor, start: int, recorder: Recorder) -> torch.Tensor:
+    """Float32 logits [T, V] of a text whose first token stands at position `start`."""
+    positions = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
+    out = model(input_ids=ids, position_ids=positions, use_cache=False, step=recorder)
+    logits: torch.Tensor = out.logits[0].float()
+    return logits
+
+
+def is_shift_invariant(
+    model: Any, ids: torch.Tensor, wanted: torch.Tensor, context_len: int
+) -> bool:
+    """Learned positions and scales that grow with the position answer False."""
+    start = min(FAR, context_len - ids.shape[1])
+    if start <= 0:
+        return False
+    shifted = run_at(model, ids, start, Recorder())
+    return bool((shifted - wanted).abs().max() <= 5e-3 * wanted.abs().max().clamp(min=1.0))
+
+
+def missing_window(model: Any, layers: dict[int, tuple[Facts, Shape, int]]) -> str:
+    """What the config masks that the layers did not ask of attention, or ""."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    if kinds is None:
+        asked = any(facts.window for facts, _, _ in layers.values())
+        return "its sliding window is only in the mask" if window and not asked else ""
+    for number, kind in enumerate(kinds):
+        if kind not in KNOWN_LAYERS:
+            return f"got layer type {kind!r}, expected {' or '.join(sorted(KNOWN_LAYERS))}"
+        if kind == "sliding_attention" and not layers[number][0].window:
+            return f"layer {number} has its sliding window only in the mask"
+    return ""

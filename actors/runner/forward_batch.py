@@ -1,0 +1,122 @@
+"""One packed forward: what is asked (chunks), and the table that attention reads.
+
+All chunks' tokens lie in one row, one after another. Each token knows its position, the pool row it
+writes, and which rows it may see: a chain token all rows up to its own, a tree token the committed
+rows and its ancestors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.actors.errors import IllegalTransition, InvalidRequest
+from outrider.actors.runner.kv.pool import Cache, KvPool
+
+NOT_A_TREE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """New tokens of one sequence: prompt, decode, or a proposal, 0 <= num_logits <= len(tokens).
+
+    A tree's nodes are the cache's rows from `root` on: those already there, then the new tokens.
+    """
+
+    cache: Cache
+    tokens: Sequence[int]
+    num_logits: int = 1  # of the last so many tokens
+    parents: Sequence[int] | None = None  # of every node; -1 for a root; None is a chain
+    root: int | None = None  # the tree's first row; None is the cache's length: a new tree
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_logits <= len(self.tokens) or not self.tokens:
+            raise IllegalTransition(
+                f"Got num_logits={self.num_logits} of {len(self.tokens)} tokens, "
+                "expected 0 ≤ num_logits ≤ tokens and at least one token"
+            )
+        if self.parents is not None:
+            num_nodes = self.cache.len - self.first + len(self.tokens)
+            if len(self.parents) != num_nodes or self.first > self.cache.len:
+                raise IllegalTransition(f"Got {len(self.parents)} parents of {num_nodes} nodes")
+            for node, parent in enumerate(self.parents):
+                if not -1 <= parent < node:
+                    raise IllegalTransition(
+                        f"Got parent {parent} of node {node}, expected -1 ≤ parent < {node}"
+                    )
+
+    @property
+    def first(self) -> int:
+        """The row that every token sees up to, itself not counted, and a tree begins at."""
+        return self.cache.len if self.root is None else self.root
+
+    def path(self, index: int) -> list[int]:
+        """The rows of a tree's new token and its ancestors, root first."""
+        assert self.parents is not None
+        rows, node = [], self.cache.len - self.first + index
+        while node >= 0:
+            rows.append(self.first + node)
+            node = self.parents[node]
+        return rows[::-1]
+
+    @property
+    def end(self) -> int:
+        """One past the last position."""
+        if self.parents is None:
+            return self.cache.len + len(self.tokens)
+        return self.first + max(len(self.path(index)) for index in range(len(self.tokens)))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The table of one forward. Columns: outrider.actors.runner.cpu.paged_attention."""
+
+    tokens: npt.NDArray[np.int64]  # [T, 6] id, position, slot, chain end, path offset, write row
+    paths: npt.NDArray[np.int64]  # pool rows of tree ancestors, root first, each token its own run
+    wanted: list[int]  # indices of the tokens whose logits are returned
+
+
+def check(chunks: Sequence[Chunk], vocab_size: int, context_len: int) -> None:
+    """Refuse what no forward can do, before anything is touched.
+
+    Raises InvalidRequest (context, token ids) or IllegalTransition (closed or repeated caches).
+    """
+    if len({id(chunk.cache) for chunk in chunks}) != len(chunks):
+        raise IllegalTransition("Got two chunks of one cache in a step, expected one")
+    for chunk in chunks:
+        if not chunk.cache.is_open:
+            raise IllegalTransition("This cache is closed")
+        if chunk.cache.len + len(chunk.tokens) > context_len and chunk.end > context_len:
+            raise InvalidRequest(
+                f"Got {chunk.end} positions, expected at most the model's context of {context_len}"
+            )
+        low, high = min(chunk.tokens), max(chunk.tokens)
+        if low < 0 or high >= vocab_size:
+            raise InvalidRequest(
+                f"Got token id {low if low < 0 else high}, expected 0 ≤ id < {vocab_size}"
+            )
+
+
+def pack(chunks: Sequence[Chunk], pool: KvPool) -> Step:
+    """The step's table; the pages must be reserved."""
+    table: list[tuple[int, int, int, int, int, int]] = []
+    paths: list[int] = []
+    wanted: list[int] = []
+    size = pool.page_size
+    for chunk in chunks:
+        cache, base = chunk.cache, chunk.cache.len
+        pages, slot, root = cache.pages, cache.slot, chunk.first
+        wanted += range(
+            len(table) + len(chunk.tokens) - chunk.num_logits, len(table) + len(chunk.tokens)
+        )
+        if chunk.parents is None:
+            for at, token in enumerate(chunk.tokens, base):
+                row = pages[at // size] * size + at % size
+                table.append((token, at, slot, at + 1, NOT_A_TREE, row))
+            continue
+        for index, token in enumerate(chunk.tokens):
+            run = [pages[at // size] * size + at % size for at in chunk.path(index)]
+            table.append((token, root + len(run) - 1, slot, root, len(paths), run[-1]))
+            paths += run
+    return Step(np.array(table, np.int64), np.array(paths or (0,), np.int64), wanted)

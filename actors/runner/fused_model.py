@@ -1,0 +1,278 @@
+"""Attention and MLP modules of a common structure, each as two products and one compiled call,
+and the decoder layers made of them.
+
+Recognised by what they are made of, not by name of model: q, k, v (or fused qkv) and o projections
+with optional per-head norms; gate and up (or fused) and down projections. What is not of that
+structure stays as it is, and the self-test guards what is replaced.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from outrider.actors.runner.attention.interface import Facts
+from outrider.actors.runner.attention.paged import Pages
+from outrider.actors.runner.attention.probe import Trace
+from outrider.actors.runner.cpu import layer_ops
+from outrider.actors.runner.cpu.linear import PackedLinear, PanelLinear, merged
+from outrider.actors.runner.cpu.matmul import Floats
+from outrider.actors.runner.cpu.norm import RmsNorm, as_rms_norm
+from outrider.actors.runner.cpu.paged_attention import POSITION, TOKEN_ID, attend_projected
+from outrider.actors.runner.forward_batch import Step
+from outrider.actors.runner.kv.pool import KvPool
+from outrider.actors.runner.replacement import Replacements
+
+FEW_POSITIONS = 16384
+LEAST_POSITIONS = 512  # the probe goes beyond a very short context
+
+
+class NotRecognised(Exception):
+    """A module is not of the structure that something faster can stand for; says what it met."""
+
+
+def projections(attention: Any) -> list[nn.Linear]:
+    """The linears whose outputs, side by side, are queries, keys and values."""
+    names = ["qkv_proj"] if hasattr(attention, "qkv_proj") else ["q_proj", "k_proj", "v_proj"]
+    return linears(attention, names, "attention")
+
+
+def gates(mlp: Any) -> list[nn.Linear]:
+    """The linears whose outputs, side by side, are gate and up."""
+    names = ["gate_up_proj"] if hasattr(mlp, "gate_up_proj") else ["gate_proj", "up_proj"]
+    linears(mlp, ["down_proj"], "an MLP")
+    return linears(mlp, names, "an MLP")
+
+
+def linears(module: Any, names: list[str], what: str) -> list[nn.Linear]:
+    found = [getattr(module, name, None) for name in names]
+    if any(type(linear) is not nn.Linear for linear in found):
+        raise NotRecognised(f"{what} without {', '.join(names)} projections")
+    return found  # type: ignore[return-value]
+
+
+def activation(mlp: Any) -> int:
+    """Which of the compiled activations an MLP uses, told by trying."""
+    function = getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
+    x = torch.linspace(-6, 6, 97)
+    known = ((layer_ops.SILU, F.silu(x)), (layer_ops.GELU_TANH, F.gelu(x, approximate="tanh")))
+    for name, values in known:
+        if function is not None and torch.allclose(function(x), values, atol=1e-6):
+            return name
+    raise NotRecognised("an activation other than SiLU and tanh-GELU")
+
+
+def account(module: nn.Module, parts: list[nn.Module | None]) -> None:
+    """Every parameter of a module must be in one of the parts we know. Raises NotRecognised."""
+    known = {id(p) for part in parts if part is not None for p in part.parameters()}
+    if any(id(parameter) not in known for parameter in module.parameters()):
+        raise NotRecognised(f"{type(module).__name__} has more parameters than its projections")
+
+
+class FusedAttention(nn.Module):
+    """Stands for an attention module: qkv product, attend_projected, out product."""
+
+    def __init__(self, attention: Any, facts: Facts, trace: Trace, min_rows: int) -> None:
+        super().__init__()
+        self.layer: int = attention.layer_idx
+        kv_heads, width, value_width = trace.shapes[self.layer]
+        self.mixed_width = trace.num_heads[self.layer] * width
+        parts = projections(attention)
+        (out,) = linears(attention, ["o_proj"], "attention")
+        norms = [getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)]
+        account(attention, [*parts, out, *norms])
+        total = sum(part.out_features for part in parts)
+        if facts.sinks.numel() or value_width != width:
+            raise NotRecognised("attention sinks, or values of another width than keys")
+        if total != self.mixed_width + 2 * kv_heads * width:
+            raise NotRecognised("projections of another width than the heads")
+        found = [None if norm is None else as_rms_norm(norm) for norm in norms]
+        if any((norm is None) != (fast is None) for norm, fast in zip(norms, found, strict=True)):
+            raise NotRecognised("a head norm that is no RMSNorm")
+        weights = [torch.empty(0) if norm is None else norm.weight for norm in found]
+        if any(weight.numel() not in (0, width) for weight in weights):
+            raise NotRecognised("a head norm of another width than a head")
+        self.q_norm, self.k_norm = (weight.detach().numpy() for weight in weights)
+        self.eps = np.float32(max((norm.eps for norm in found if norm is not None), default=0.0))
+        self.facts = facts
+        self.scale, self.softcap = np.float32(facts.scale), np.float32(facts.softcap)
+        self.qkv, self.out = merged(parts, min_rows), merged([out], min_rows)
+        # Methods are found at once; a module looks for the modules in it at length.
+        self.rows_in, self.rows_out = self.qkv.rows, self.out.rows
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        step: Pages,
+        **_: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Shapes: hidden_states [1, T, H] → [1, T, H]."""
+        hidden = hidden_states[0].contiguous().numpy()
+        mixed = self.rows(hidden, step.rope(position_embeddings), step.step, step.pool)
+        return torch.from_numpy(mixed)[None], None
+
+    def rows(self, hidden: Floats, rope: tuple[Floats, Floats], step: Step, pool: KvPool) -> Floats:
+        """Shapes: hidden [T, H], rope's [T, rotary width] → [T, H]."""
+        qkv = self.rows_in(hidden)
+        mixed = np.empty((len(qkv), self.mixed_width), np.float32)
+        attend_projected(
+            qkv, *rope, self.q_norm, self.k_norm, self.eps, *pool.layer(self.layer),
+            step.tokens, step.paths, pool.table, pool.page_size,
+            self.facts.window, self.scale, self.softcap, mixed,
+        )  # fmt: skip
+        return self.rows_out(mixed)
+
+
+class FusedMlp(nn.Module):
+    """Stands for a gated MLP: one product for gate and up, one compiled call, one for down."""
+
+    def __init__(self, mlp: Any, min_rows: int) -> None:
+        super().__init__()
+        parts = gates(mlp)
+        account(mlp, [*parts, mlp.down_proj])
+        self.activation = activation(mlp)
+        self.gate_up, self.down = merged(parts, min_rows), merged([mlp.down_proj], min_rows)
+        self.rows_in, self.rows_out = self.gate_up.rows, self.down.rows
+        self.inner = mlp.down_proj.in_features
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Shapes: hidden [1, T, H] → [1, T, H]."""
+        return torch.from_numpy(self.rows(hidden[0].contiguous().numpy()))[None]
+
+    def rows(self, hidden: Floats) -> Floats:
+        """Shapes: hidden [T, H] → [T, H]."""
+        both = self.rows_in(hidden)
+        gated = np.empty((len(both), self.inner), np.float32)
+        layer_ops.gate_rows(both, self.activation, gated)
+        return self.rows_out(gated)
+
+
+def norm_of(module: nn.Module) -> tuple[Floats, np.float32]:
+    """The weight and epsilon of a compiled RMSNorm."""
+    norm = module if isinstance(module, RmsNorm) else as_rms_norm(module)
+    if norm is None or norm.array is None:
+        raise NotRecognised("a norm that is no compiled RMSNorm")
+    return norm.array, norm.eps32
+
+
+class FusedLayer(nn.Module):
+    """Stands for a pre-norm decoder layer: x += attention(norm(x)); x += mlp(norm(x)).
+
+    Needs its attention and MLP to be fused already. Changes the hidden states in place: nothing
+    else holds them.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        names = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+        children = {n: c for n, c in layer.named_children() if not isinstance(c, nn.Dropout)}
+        if tuple(sorted(children)) != tuple(sorted(names)):
+            raise NotRecognised(f"a layer of {', '.join(children)}")
+        before, attention, between, mlp = (children[name] for name in names)
+        if not (isinstance(attention, FusedAttention) and isinstance(mlp, FusedMlp)):
+            raise NotRecognised("a layer whose attention or MLP is not fused")
+        self.before, self.between = norm_of(before), norm_of(between)
+        self.attention, self.mlp = attention, mlp
+        self.rows_mixed, self.rows_gated = attention.rows, mlp.rows
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        step: Pages,
+        **_: Any,
+    ) -> torch.Tensor:
+        """Shapes: hidden_states [1, T, H] → [1, T, H]."""
+        hidden = hidden_states[0].numpy()
+        self.advance(hidden, step.rope(position_embeddings), step.step, step.pool)
+        return hidden_states
+
+    def advance(
+        self, hidden: Floats, rope: tuple[Floats, Floats], step: Step, pool: KvPool
+    ) -> None:
+        """Shapes: hidden [T, H], changed in place, rope's [T, rotary width]."""
+        normed = np.empty_like(hidden)
+        layer_ops.norm_rows(hidden, *self.before, normed)
+        delta = self.rows_mixed(normed, rope, step, pool)
+        layer_ops.add_norm_rows(hidden, delta, *self.between, normed)
+        hidden += self.rows_gated(normed)
+
+
+class FusedModel:
+    """Stands for a decoder whose layers are all fused: embed, layers, norm, head.
+
+    Not a module: it enters the model's own embedding and rotation past the model's forward, which
+    would build masks, outputs and copies of its list of layers on every call.
+    """
+
+    def __init__(self, body: Any, head: Any, context_len: int) -> None:
+        children = dict(body.named_children())
+        if set(children) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
+            raise NotRecognised(f"a body of {', '.join(children)}")
+        self.layers = list(body.layers)
+        if not all(isinstance(layer, FusedLayer) for layer in self.layers):
+            raise NotRecognised("a body whose layers are not all fused")
+        if not isinstance(head, PanelLinear | PackedLinear):
+            raise NotRecognised("a head that is not packed")
+        self.embed, self.rotary = body.embed_tokens, body.rotary_emb
+        self.norm, self.head = norm_of(body.norm), head
+        # One that scales, say, is asked; one that only looks up is not.
+        is_plain = type(self.embed) is nn.Embedding
+        self.embeddings: Floats | None = self.embed.weight.detach().numpy() if is_plain else None
+        self.ropes: tuple[Floats, ...] = ()  # cosines and sines of every position, if few
+        if context_len <= FEW_POSITIONS:
+            self.ropes = self._ropes(np.arange(max(context_len, LEAST_POSITIONS)))
+
+    @torch.inference_mode()
+    def _ropes(self, positions: npt.NDArray[np.int64]) -> tuple[Floats, ...]:
+        found = self.rotary(torch.empty(1), position_ids=torch.from_numpy(positions)[None])
+        return tuple(each[0].contiguous().numpy() for each in found)
+
+    def logits(
+        self, tokens: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], step: Step, pool: KvPool
+    ) -> Floats:
+        """Of the tokens `wanted`. Shapes: tokens [T', 6], the step's and perhaps more → [W, V]."""
+        ids, positions = tokens[:, TOKEN_ID], tokens[:, POSITION]
+        if self.embeddings is not None:
+            hidden = self.embeddings.take(ids, 0)
+        else:
+            with torch.inference_mode():
+                hidden = self.embed(torch.from_numpy(ids)[None])[0].numpy()
+        if self.ropes:
+            cosines, sines = (each.take(positions, 0) for each in self.ropes)
+        else:
+            cosines, sines = self._ropes(positions)
+        for layer in self.layers:
+            layer.advance(hidden, (cosines, sines), step, pool)
+        last = hidden.take(wanted, 0)
+        layer_ops.norm_rows(last, *self.norm, last)
+        return self.head.rows(last)
+
+
+def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_rows: int) -> None:
+    """Replace every attention and MLP module whose structure is known."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            try:
+                layer = getattr(child, "layer_idx", None)
+                if isinstance(layer, int) and trace.is_rotary:
+                    facts = trace.facts[layer]
+                    changes.swap(parent, name, FusedAttention(child, facts, trace, min_rows))
+                elif hasattr(child, "down_proj"):
+                    changes.swap(parent, name, FusedMlp(child, min_rows))
+            except NotRecognised:
+                continue
+
+
+def fuse_layers(model: nn.Module, changes: Replacements) -> None:
+    """Replace every decoder layer whose structure is known and whose blocks are fused."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if hasattr(child, "self_attn") and hasattr(child, "mlp"):
+                with suppress(NotRecognised):
+                    changes.swap(parent, name, FusedLayer(child))

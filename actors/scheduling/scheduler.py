@@ -1,0 +1,190 @@
+"""Who runs in the next round: admission by pages, then a token budget, decoding rows first.
+
+A sequence begins when its text so far finds room beside those that run; where they outgrow the pool
+the newest leaves and is computed again later. Knows nothing of workers.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from outrider.actors.errors import InvalidRequest, Overloaded
+from outrider.actors.scheduling.sampling_params import MAX_K
+from outrider.actors.scheduling.sequence import Sequence, State
+
+MIN_CHUNK = 16  # a prompt makes at least this progress each round, however full the batch
+AGING_S = 30.0  # waiting so long is worth a step of priority: nobody starves
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a round."""
+
+    num_pages: int  # of the target's pool
+    page_size: int
+    max_batch: int  # sequences admitted at once
+    max_waiting: int
+    token_budget: int  # tokens of one target forward
+    has_prefix_cache: bool = True
+
+
+@dataclass(slots=True)
+class Plan:
+    """One round."""
+
+    rows: list[Sequence] = field(default_factory=list)  # get a verdict
+    prefill: list[tuple[Sequence, int]] = field(default_factory=list)  # and the tokens to compute
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        return self.rows + [sequence for sequence, _ in self.prefill]
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens to compute before any verdict; known until the round is committed."""
+        last = sum(s.num_to_prefill for s in self.rows if s.state is State.PREFILLING)
+        return last + sum(size for _, size in self.prefill)
+
+
+class Scheduler:
+    """Waiting and running sequences. The free pages are the target's own count of them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []  # by when they were admitted
+
+    def check(self, max_len: int) -> None:
+        """Raises InvalidRequest if it could never run, Overloaded if the queue is full."""
+        if self._pages(max_len + MAX_K) > self.limits.num_pages:
+            most = self.limits.num_pages * self.limits.page_size - MAX_K
+            raise InvalidRequest(
+                f"Got {max_len} tokens of prompt and output, this server holds {most}",
+                "max_tokens",
+            )
+        if len(self.waiting) >= self.limits.max_waiting:
+            raise Overloaded(
+                f"Got a request with {len(self.waiting)} waiting, "
+                f"accepted {self.limits.max_waiting}"
+            )
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence that has ended."""
+        for line in (self.running, self.waiting):
+            if sequence in line:
+                line.remove(sequence)
+
+    def admit(self, now: float, num_free: int) -> list[Sequence]:
+        """Move from waiting to running while there is room.
+
+        By priority, then whose tenant has fewest running, then who came first. Nobody overtakes one
+        that waits for pages; one that waits for a prompt like its own to be computed lets others
+        by. Once these are open more may find room: what the target had of them is known then.
+        """
+        admitted = []
+        while (sequence := self._next(now, num_free)) is not None:
+            self.waiting.remove(sequence)
+            sequence.admit(now)
+            self.running.append(sequence)
+            admitted.append(sequence)
+        return admitted
+
+    def _next(self, now: float, num_free: int) -> Sequence | None:
+        if len(self.running) >= self.limits.max_batch:
+            return None
+        shares = Counter(sequence.request.tenant for sequence in self.running)
+        for sequence in sorted(self.waiting, key=_turn(now, shares)):
+            if not self._is_being_computed(sequence):
+                return sequence if self._has_room(sequence, num_free) else None
+        return None
+
+    def preempt(self, plan: Plan, num_free: int) -> Sequence | None:
+        """Move the newest of the least important back to waiting, if the plan needs more pages
+        than are free.
+        """
+        need = sum(map(self._growth, plan.rows)) + sum(
+            self._pages(s.num_computed + size) - self._pages(s.num_computed)
+            for s, size in plan.prefill
+        )
+        if need <= num_free or len(self.running) == 1:
+            return None
+        newest = max(reversed(self.running), key=lambda s: s.request.priority)
+        newest.preempt()
+        self.running.remove(newest)
+        self.waiting.append(newest)
+        return newest
+
+    def plan(self, k: int) -> Plan:
+        """The next round, if each decoding row drafts up to k tokens."""
+        plan = Plan([s for s in self.running if s.state is State.DECODING])
+        budget = max(MIN_CHUNK, self.limits.token_budget - len(plan.rows) * (k + 1))
+        for sequence in self.running:
+            if budget <= 0:
+                break
+            if sequence.state is not State.PREFILLING:
+                continue
+            size = min(sequence.num_to_prefill, max(budget, MIN_CHUNK))
+            if size == sequence.num_to_prefill:  # the rest travels with the first verdict
+                plan.rows.append(sequence)
+            else:
+                plan.prefill.append((sequence, size))
+            budget -= size + k + 1
+        return plan
+
+    # pages
+
+    def _pages(self, num_rows: int) -> int:
+        return -(-num_rows // self.limits.page_size)
+
+    def _growth(self, sequence: Sequence) -> int:
+        """Pages that a verdict may need beyond those it has: its text, and the longest proposal."""
+        return self._pages(sequence.base + MAX_K) - self._pages(sequence.num_computed)
+
+    def _has_room(self, sequence: Sequence, num_free: int) -> bool:
+        """Beside what the running ones need to be computed, and a page for each to grow into."""
+        if not self.running:
+            return True
+        room = num_free - sum(self._growth(other) + 1 for other in self.running)
+        need = self._growth(sequence)
+        return need <= room or any(
+            need - self._common_pages(sequence, other) <= room for other in self.running
+        )
+
+    def _is_being_computed(self, sequence: Sequence) -> bool:
+        """Whether a running prompt is about to fill pages that this one begins with, too."""
+        return any(
+            other.state is State.PREFILLING
+            and self._common_pages(sequence, other) > other.num_prefilled // self.limits.page_size
+            for other in self.running
+        )
+
+    def _common_pages(self, sequence: Sequence, other: Sequence) -> int:
+        """Full pages that both prompts begin with, and that may be shared; the last id's is not."""
+        ours, theirs = sequence.request, other.request
+        if (
+            not self.limits.has_prefix_cache
+            or ours.cache_salt != theirs.cache_salt
+            or ours.sampling.prompt_logprobs is not None
+        ):
+            return 0
+        size = self.limits.page_size
+        low, high = 0, min(len(ours.prompt_ids) - 1, len(theirs.prompt_ids)) // size
+        while low < high:
+            middle = (low + high + 1) // 2
+            is_common = ours.prompt_ids[: middle * size] == theirs.prompt_ids[: middle * size]
+            low, high = (middle, high) if is_common else (low, middle - 1)
+        return low
+
+
+def _turn(now: float, shares: Counter[str]) -> Callable[[Sequence], tuple[float, int, float]]:
+    """What those who wait are sorted by."""
+
+    def turn(sequence: Sequence) -> tuple[float, int, float]:
+        request = sequence.request
+        steps = int((now - sequence.queued_at) / AGING_S)
+        return request.priority - steps, shares[request.tenant], sequence.queued_at
+
+    return turn

@@ -1,0 +1,54 @@
+"""How far each sequence is drafted: what its request asks, else what the server chose."""
+
+from outrider.actors.lookahead.controller import Choice, usual_fan
+from outrider.actors.scheduling.sampling_params import MAX_K
+from outrider.actors.scheduling.sequence import Sequence
+
+EMPTY_WIDTH = 3  # a lone position is worth the guesses of so many
+
+
+class Depth:
+    """The present choice, as it applies to one sequence or another."""
+
+    def __init__(self) -> None:
+        self.choice = Choice(0, 0, 0, "start")
+
+    def draft_k(self, sequence: Sequence) -> int:
+        """Tokens of the draft's; at 0 it does not follow the sequence."""
+        return self._asked(sequence, self.choice.k)
+
+    def ngram_k(self, sequence: Sequence) -> int:
+        """Tokens copied from the sequence's own past where the draft has none."""
+        return self._asked(sequence, self.choice.ngram_k)
+
+    def prediction_k(self, sequence: Sequence) -> int:
+        """Tokens of the client's prediction: they cost no more than their place in the forward."""
+        return self._asked(sequence, MAX_K)
+
+    def num_branches(self, sequence: Sequence, num_drafted: int) -> int:
+        """Guesses that a forecast makes of the outcome of a proposal this long.
+
+        So many for each position, but after a short proposal as after one of EMPTY_WIDTH - 1
+        tokens: it comes of a miss, and what comes next is soon needed.
+        """
+        choice = self.choice
+        fan = choice.num_branches / (choice.k + 1) if choice.k else usual_fan(1)
+        return max(1, round(fan * max(num_drafted + 1, EMPTY_WIDTH)))
+
+    def min_chance(self, sequence: Sequence) -> float:
+        """Of a token to be accepted, for its place in the forward; a request's own k is exact."""
+        return self.choice.min_chance if sequence.request.speculation.k is None else 0.0
+
+    def reason(self, sequence: Sequence) -> str:
+        """Why its k is what it is."""
+        speculation = sequence.request.speculation
+        if not speculation.is_enabled:
+            return "disabled"
+        return self.choice.reason if speculation.k is None else "request"
+
+    def _asked(self, sequence: Sequence, chosen: int) -> int:
+        speculation = sequence.request.speculation
+        if not speculation.is_enabled:
+            return 0
+        k = chosen if speculation.k is None else speculation.k
+        return max(0, min(k, sequence.num_left - 1))

@@ -1,0 +1,196 @@
+"""The draft riding ahead, as the coordinator uses it: what it forecast, and which branch came true.
+
+No round waits for the draft. A row whose outcome was not forecast, or whose branch has not grown
+yet, has no proposal from here. Whatever goes wrong costs speed only.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from outrider.actors.lookahead.round_report import DraftPasses, Lookup, Origin
+from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.draft_length import Depth
+from outrider.actors.spec_decode.proposer import NOTHING, Fill, Proposal, Proposals
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
+from outrider.actors.transport.messages import AnyMessage, Close, Forecasts, Open, Outcomes
+from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow, TokenId
+from outrider.actors.transport.worker_client import Peer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Branch:
+    """Tokens drafted behind one guess of the outcome."""
+
+    tokens: list[TokenId] = field(default_factory=list)
+    rows: list[SparseRow] = field(default_factory=list)  # in rejection mode
+
+
+@dataclass(slots=True)
+class Forecast:
+    """What is known of the futures of one proposal."""
+
+    id: int  # of the proposal; whatever names another is stale
+    base: int
+    tokens: tuple[TokenId, ...]
+    forks: dict[tuple[int, TokenId], Branch] = field(default_factory=dict)
+    branches: list[Branch] = field(default_factory=list)
+
+    def add(self, row: ForecastRow) -> None:
+        """Take in one step of the draft's."""
+        for fork in row.forks:
+            branch = self.forks[fork] = Branch()
+            self.branches.append(branch)
+        for at, (number, token) in enumerate(row.growth):
+            if number < len(self.branches):  # else its fork was lost: it cannot be reached
+                self.branches[number].tokens.append(token)
+                self.branches[number].rows += row.rows[at : at + 1]
+
+
+class Forecasting:
+    """A draft worker that rides ahead, or none."""
+
+    def __init__(self, depth: Depth, statistics: Statistics, trace: Trace) -> None:
+        self._depth = depth
+        self._trace = trace
+        self._statistics = statistics
+        self._peer: Peer | None = None
+        self._opened: dict[int, int] = {}  # committed length it knows of, by sequence
+        self._stopped: set[int] = set()  # of those, which it cannot follow any more
+        self._forecasts: dict[int, Forecast] = {}
+        self._found: dict[int, Branch] = {}  # that came true, for the next proposal
+        self._untold: Outcomes | None = None
+        self.passes: list[DraftPasses] = []
+        self.failure = ""
+
+    def use(self, peer: Peer | None) -> None:
+        if peer is not self._peer:
+            self._peer, self._untold = peer, None
+            for known in (self._opened, self._stopped, self._forecasts, self._found):
+                known.clear()
+            if peer is not None:
+                peer.on_push(self._take)
+
+    def follow(self, running: list[Sequence]) -> None:
+        self._tell()
+        if self._peer is None:
+            return
+        ended = tuple(self._opened.keys() - {s.seq for s in running})
+        if ended:
+            for seq in ended:
+                del self._opened[seq]
+                self._forecasts.pop(seq, None)
+                self._found.pop(seq, None)
+            self._stopped.difference_update(ended)
+            self._peer.tell(Close(ended))
+        new = [s for s in running if s.seq not in self._opened and self._depth.draft_k(s) > 0]
+        if new:
+            self._opened |= {s.seq: s.base for s in new}
+            for sequence in new:  # each by itself: the prompts of a full batch are no one frame
+                self._peer.tell(Open((sequence.open_row(),)))
+
+    async def propose(self, plan: Plan, given: Proposals, fill: Fill) -> Proposals:
+        """The branches that came true. The draft is told of every proposal on its way, once the
+        target has it: that one must not wait.
+        """
+        proposals = {s.seq: given.get(s.seq) or self._proposal(s, fill) for s in plan.rows}
+        outcomes = tuple(
+            self._outcome(sequence, proposals.get(sequence.seq, NOTHING))
+            for sequence in plan.sequences
+            if self._is_due(sequence)
+        )
+        if outcomes:
+            self._untold = Outcomes(outcomes)
+            asyncio.get_running_loop().call_soon(self._tell)
+        return proposals
+
+    def look_up(self, sequence: Sequence) -> Lookup:
+        self._found.pop(sequence.seq, None)
+        forecast = self._forecasts.get(sequence.seq)
+        if forecast is None:
+            return Lookup.UNASKED
+        *accepted, token = sequence.since(forecast.base)
+        node = len(accepted)
+        if forecast.id != sequence.num_proposals or tuple(accepted) != forecast.tokens[:node]:
+            return Lookup.UNASKED  # rounds went by that it was not told of
+        branch = forecast.forks.get((node, token))
+        if branch is None:
+            found = Lookup.MISS if forecast.forks else Lookup.LATE
+        else:
+            found = Lookup.HIT
+            self._found[sequence.seq] = branch
+        self._statistics.count(f"forecast_{found}", str(node))
+        return found
+
+    def _tell(self) -> None:
+        outcomes, self._untold = self._untold, None
+        if outcomes is not None and self._peer is not None:
+            self._peer.tell(outcomes)
+
+    def _proposal(self, sequence: Sequence, fill: Fill) -> Proposal:
+        branch = self._found.pop(sequence.seq, None)
+        k = self._depth.draft_k(sequence)
+        if branch is None or not branch.tokens or k == 0:
+            return fill(sequence)
+        return Proposal(tuple(branch.tokens[:k]), tuple(branch.rows[:k]), Origin.DRAFT)
+
+    def _is_due(self, sequence: Sequence) -> bool:
+        """Whether the draft shall hear of the proposal on its way, and has not yet."""
+        seq = sequence.seq
+        if seq not in self._opened or seq in self._stopped or not self._depth.draft_k(sequence):
+            return False
+        known = self._forecasts.get(seq)  # of a prompt that takes several rounds
+        return known is None or known.id != sequence.num_proposals + 1
+
+    def _outcome(self, sequence: Sequence, proposal: Proposal) -> OutcomeRow:
+        """Where the sequence stands, and what goes to the target."""
+        seq, id_ = sequence.seq, sequence.num_proposals + 1
+        committed = sequence.since(self._opened[seq])
+        self._opened[seq] = sequence.base
+        self._forecasts[seq] = Forecast(id_, sequence.base, proposal.tokens)
+        return OutcomeRow(
+            seq=seq,
+            id=id_,
+            base=sequence.base,
+            committed=committed,
+            tokens=proposal.tokens,
+            max_tokens=min(self._depth.draft_k(sequence), sequence.num_left - 2),
+            num_branches=self._depth.num_branches(sequence, len(proposal.tokens)),
+            min_chance=self._depth.min_chance(sequence),
+        )
+
+    def _take(self, message: AnyMessage) -> None:
+        """A step of the draft's."""
+        if not isinstance(message, Forecasts):
+            log.warning("got %s from the draft, expected Forecasts", type(message).__name__)
+            return
+        self._trace.span(
+            "draft",
+            "step" if message.num_tokens else "fork",
+            message.started_s,
+            message.forward_s,
+            num_tokens=message.num_tokens,
+            num_sequences=len(message.rows),
+        )
+        if message.num_tokens:
+            self.passes.append(DraftPasses(1, message.num_tokens, message.forward_s))
+            self._statistics.add(
+                num_draft_passes=1,
+                num_draft_fed=message.num_tokens,
+                draft_forward_s=message.forward_s,
+            )
+        for row in message.rows:
+            if row.seq not in self._opened:
+                continue
+            if row.reason:
+                self._stopped.add(row.seq)
+                self._statistics.count("draft_stopped", row.reason)
+            forecast = self._forecasts.get(row.seq)
+            if forecast is not None and forecast.id == row.id:
+                forecast.add(row)
+            else:
+                self._statistics.count("forecast_stale", "")

@@ -1,0 +1,160 @@
+"""The draft as the coordinator uses it: which sequences it follows, and what it proposes for them.
+
+Whatever goes wrong here costs speed only: while the draft is away, silent or failing, rows run
+plainly.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from outrider.actors.errors import OutriderError, WorkerFailed
+from outrider.actors.lookahead.round_report import DraftPasses, Lookup, Origin
+from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.draft_length import Depth
+from outrider.actors.spec_decode.proposer import Fill, Proposal
+from outrider.actors.spec_decode.proposer import Proposals as Given
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
+from outrider.actors.transport.messages import Close, Open, Proposals, Propose
+from outrider.actors.transport.rows import PrefillRow, ProposeRow
+from outrider.actors.transport.worker_client import Peer
+
+PATIENCE_S = 1.0  # a round waits no longer for a draft that fell silent
+
+log = logging.getLogger(__name__)
+
+
+class Drafting:
+    """A draft worker in lockstep, or none: each round asks it and waits."""
+
+    def __init__(
+        self, depth: Depth, token_budget: int, statistics: Statistics, trace: Trace
+    ) -> None:
+        self._depth = depth
+        self._trace = trace
+        self._token_budget = token_budget
+        self._statistics = statistics
+        self._peer: Peer | None = None
+        self._opened: set[int] = set()  # sequences to close; it may have stopped to follow some
+        self._bases: dict[int, int] = {}  # committed length it knows of, where it follows
+        self._behind: dict[int, int] = {}  # tokens it has yet to compute there before proposing
+        self._late: asyncio.Task[Proposals | None] | None = None  # an answer still to come
+        self.passes: list[DraftPasses] = []
+        self.failure = ""
+
+    def use(self, peer: Peer | None) -> None:
+        if peer is not self._peer:
+            self._peer = peer
+            self._late = None
+            self._opened.clear()
+            self._bases.clear()
+            self._behind.clear()
+
+    def follow(self, running: list[Sequence]) -> None:
+        if self._peer is None:
+            return
+        ended = tuple(self._opened - {s.seq for s in running})
+        if ended:
+            self._opened.difference_update(ended)
+            self._leave(ended)
+            self._peer.tell(Close(ended))
+        new = [s for s in running if s.seq not in self._opened and self._depth.draft_k(s) > 0]
+        if new:
+            self._opened |= {s.seq for s in new}
+            self._bases |= {s.seq: s.base for s in new}
+            self._behind |= {s.seq: s.base - 1 for s in new}
+            for sequence in new:  # each by itself: the prompts of a full batch are no one frame
+                self._peer.tell(Open((sequence.open_row(),)))
+
+    async def propose(self, plan: Plan, given: Given, fill: Fill) -> dict[int, Proposal]:
+        found = await self._answer(self.ask(plan, given)) | given
+        return {s.seq: found.get(s.seq) or fill(s) for s in plan.rows}
+
+    def look_up(self, sequence: Sequence) -> Lookup:
+        return Lookup.UNASKED
+
+    async def _answer(self, ask: Propose | None) -> dict[int, Proposal]:
+        """What the draft proposes, unless it takes too long."""
+        if ask is None or (self._late is not None and not self._late.done()):
+            return {}
+        self._late = asyncio.create_task(self._call(ask))
+        done, _ = await asyncio.wait({self._late}, timeout=PATIENCE_S)
+        if not done:
+            log.warning("the draft is silent; rows run plainly until it answers")
+            return {}
+        answer = self._late.result()
+        return {} if answer is None else self.take(ask, answer)
+
+    def ask(self, plan: Plan, given: Given) -> Propose | None:
+        """What to ask the draft for this round, if anything. Who is behind catches up in chunks."""
+        left, rows, prefill = self._token_budget, [], []
+        for sequence in plan.rows:
+            seq, k = sequence.seq, self._depth.draft_k(sequence)
+            if seq not in self._bases or k == 0 or seq in given:
+                continue
+            size = self._catch_up(seq, left)
+            left -= size
+            if self._behind[seq] == 0:  # the last tokens travel with the question
+                rows.append(ProposeRow(seq, sequence.base, sequence.since(self._bases[seq]), k))
+            elif size:
+                prefill.append(PrefillRow(seq, size))
+        for sequence, most in plan.prefill:
+            if sequence.seq in self._bases and (
+                size := self._catch_up(sequence.seq, min(most, left))
+            ):
+                left -= size
+                prefill.append(PrefillRow(sequence.seq, size))
+        return Propose(tuple(rows), tuple(prefill)) if rows or prefill else None
+
+    def take(self, ask: Propose, answer: Proposals) -> dict[int, Proposal]:
+        """The answer, by sequence; what the draft cannot follow any more is not asked again."""
+        self.failure = ""
+        num_passes, seconds = answer.num_passes, answer.forward_s
+        if num_passes:
+            self._trace.span("draft", "propose", answer.started_s, seconds, num_passes=num_passes)
+        num_tokens = sum(len(row.tokens) for row in answer.rows) + sum(
+            row.num_tokens for row in ask.prefill
+        )
+        self._statistics.add(
+            num_draft_passes=num_passes, num_draft_fed=num_tokens, draft_forward_s=seconds
+        )
+        self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
+        for asked, row in zip(ask.rows, answer.rows, strict=True):
+            if row.reason:
+                self._leave([asked.seq])
+            elif asked.seq in self._bases:
+                self._bases[asked.seq] = asked.base
+        return {
+            row.seq: Proposal(row.tokens, row.rows, Origin.DRAFT)
+            for row in answer.rows
+            if row.tokens
+        }
+
+    async def _call(self, ask: Propose) -> Proposals | None:
+        """The draft's answer; none if it failed, and then it does not follow these any more."""
+        peer = self._peer
+        assert peer is not None
+        try:
+            answer = await peer.call(ask)
+            if not isinstance(answer, Proposals):
+                raise WorkerFailed(f"Got {type(answer).__name__}, expected Proposals")
+        except OutriderError as error:
+            if not peer.is_lost:  # else another takes its place
+                log.error("the draft failed: %s", error)
+                self.failure = str(error)
+                self._leave([row.seq for row in ask.rows] + [row.seq for row in ask.prefill])
+            return None
+        return answer
+
+    def _catch_up(self, seq: int, most: int) -> int:
+        """Tokens of its backlog to compute now."""
+        size = min(self._behind[seq], most)
+        self._behind[seq] -= size
+        return size
+
+    def _leave(self, seqs: Iterable[int]) -> None:
+        for seq in seqs:
+            self._bases.pop(seq, None)
+            self._behind.pop(seq, None)

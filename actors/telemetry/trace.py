@@ -1,0 +1,111 @@
+"""A timeline of rounds for people to look at: Chrome's trace events, which ui.perfetto.dev opens.
+
+Owns the newest spans of a run and writes them once, at the end. Knows no clock and no worker: who
+records a span says on which track, since when and for how long.
+"""
+
+from collections import deque
+from collections.abc import Sequence as Many
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from outrider.actors.errors import InvalidConfig
+from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.transport.messages import Verdicts
+
+MAX_SPANS = 100_000  # the newest: 36 MB held, 13 MB written
+
+Argument = str | int | float | bool
+
+
+class Span(NamedTuple):
+    """Something that took time."""
+
+    track: str
+    name: str
+    start_s: float
+    duration_s: float
+    args: dict[str, Argument]
+
+
+class Trace:
+    """Records spans and writes them when closed; without a path, does neither."""
+
+    def __init__(self, path: Path | None = None, max_spans: int = MAX_SPANS) -> None:
+        """Raises InvalidConfig if the file cannot be written: not after the run, but now."""
+        self.is_on = path is not None
+        self._spans: deque[Span] = deque(maxlen=max_spans)
+        self._num_recorded = 0
+        if path is not None:
+            try:
+                self._file = path.open("wb")
+            except OSError as error:
+                raise InvalidConfig(f"Got a trace file that cannot be written: {error}") from error
+
+    def __enter__(self) -> "Trace":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def span(
+        self, track: str, name: str, start_s: float, duration_s: float, **args: Argument
+    ) -> None:
+        """Record a span. Those of one track may hold one another but not cross."""
+        if self.is_on:
+            self._spans.append(Span(track, name, start_s, duration_s, args))
+            self._num_recorded += 1
+
+    def close(self) -> None:
+        """Write the file. Nothing is recorded any more."""
+        if not self.is_on:
+            return
+        self.is_on = False
+        with self._file as file:
+            file.write(msgspec.json.encode(self._document()))
+        self._spans.clear()
+
+    def _document(self) -> dict[str, object]:
+        tracks: dict[str, int] = {}
+        for span in self._spans:
+            tracks.setdefault(span.track, len(tracks) + 1)
+        names = [
+            {"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": track}}
+            for track, tid in tracks.items()
+        ]
+        started_s = min((span.start_s for span in self._spans), default=0.0)
+        spans = [
+            {
+                "ph": "X",  # complete: its start and its length in one event
+                "pid": 1,
+                "tid": tracks[span.track],
+                "name": span.name,
+                "ts": round((span.start_s - started_s) * 1e6, 3),  # µs, as the format wants
+                "dur": round(span.duration_s * 1e6, 3),
+                "args": span.args,
+            }
+            for span in self._spans
+        ]
+        num_lost = self._num_recorded - len(self._spans)
+        return {
+            "traceEvents": [*names, *spans],
+            "displayTimeUnit": "ms",
+            "otherData": {"num_spans_lost": num_lost},
+        }
+
+
+STEPS = ("schedule", "propose", "verify", "commit")
+
+
+def record_round(trace: Trace, plan: Plan, verdicts: Verdicts, times: Many[float]) -> None:
+    """The coordinator's steps, whose five bounds are `times`, and what the target did in them."""
+    num_rows, num_prefill = len(plan.rows), sum(size for _, size in plan.prefill)
+    for name, since, until in zip(STEPS, times, times[1:], strict=False):
+        trace.span("coordinator", name, since, until - since, num_rows=num_rows)
+    started_s, forward_s = verdicts.started_s, verdicts.forward_s
+    trace.span(
+        "target", "forward", started_s, forward_s, num_rows=num_rows, num_prefill=num_prefill
+    )
+    trace.span("target", "verdict", started_s + forward_s, verdicts.verdict_s)

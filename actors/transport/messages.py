@@ -1,0 +1,213 @@
+"""The messages between coordinator and workers: one frozen struct each. Knows no sockets."""
+
+from typing import Protocol
+
+from outrider.actors.transport.rows import (
+    Count,
+    ForecastRow,
+    OpenRow,
+    OutcomeRow,
+    PrefillRow,
+    PromptRow,
+    ProposalRow,
+    ProposeRow,
+    Record,
+    TokenId,
+    UInt64,
+    VerdictRow,
+    VerifyRow,
+)
+
+
+class Message(Record, frozen=True, forbid_unknown_fields=True, tag=True, tag_field="type"):
+    """The body of a frame; its class name travels as `type`."""
+
+
+class Open(Message, frozen=True):
+    """Take these sequences on. Answered by Room."""
+
+    rows: tuple[OpenRow, ...]
+
+
+class Close(Message, frozen=True):
+    """Forget these sequences and free their pages; unknown ones are ignored. Answered by Room."""
+
+    seqs: tuple[int, ...]
+
+
+class Room(Message, frozen=True):
+    """What the pool holds now."""
+
+    num_free_pages: Count  # those included that are only kept in case
+    num_cached: tuple[Count, ...] = ()  # of each row of OPEN: tokens whose KV was there already
+
+
+class Done(Message, frozen=True):
+    """Carried out."""
+
+
+class Propose(Message, frozen=True):
+    """Answered by Proposals, its rows in this order."""
+
+    rows: tuple[ProposeRow, ...]
+    prefill: tuple[PrefillRow, ...]
+
+
+class Proposals(Message, frozen=True):
+    """The draft's answer to Propose."""
+
+    rows: tuple[ProposalRow, ...]
+    started_s: float  # by its machine's monotonic clock
+    forward_s: float
+    num_passes: Count
+
+
+class Outcomes(Message, frozen=True):
+    """Forecast these, ahead of their verdicts. Not answered: Forecasts are pushed as they come."""
+
+    rows: tuple[OutcomeRow, ...]
+
+
+class Forecasts(Message, frozen=True):
+    """Pushed by the draft after each step: the rows that changed."""
+
+    rows: tuple[ForecastRow, ...]
+    num_tokens: Count  # that the step fed; none where forks cost nothing
+    started_s: float  # by its machine's monotonic clock
+    forward_s: float
+
+
+class Verify(Message, frozen=True):
+    """One target forward. Answered by Verdicts, its rows in this order."""
+
+    rows: tuple[VerifyRow, ...]
+    prefill: tuple[PrefillRow, ...]
+
+
+class Verdicts(Message, frozen=True):
+    """The target's answer to Verify."""
+
+    rows: tuple[VerdictRow, ...]
+    started_s: float  # by its machine's monotonic clock
+    forward_s: float
+    verdict_s: float
+    num_free_pages: Count  # now, as Room's
+    prompts: tuple[PromptRow, ...] = ()
+
+
+class Round(Message, frozen=True):
+    """Propose, then verify those proposals: a round of a pair in one process.
+
+    The rows of `verify` come without tokens. Answered by RoundAnswer.
+    """
+
+    propose: Propose
+    verify: Verify
+
+
+class RoundAnswer(Message, frozen=True):
+    """The pair's answer to Round."""
+
+    proposals: Proposals
+    verdicts: Verdicts
+
+
+class Describe(Message, frozen=True):
+    """Answered by Description."""
+
+
+class Description(Message, frozen=True):
+    """What a worker's model is, once loaded."""
+
+    role: str
+    pid: Count
+    model: str
+    num_parameters: UInt64
+    vocab_size: Count
+    context_len: Count
+    eos_ids: tuple[TokenId, ...]
+    device: str
+    dtype: str
+    numerics: str  # in effect: "exact" | "fast"
+    numerics_reason: str  # why not exact, or empty
+    verdicts: str  # whose kernels judge, and why
+    fingerprint: str  # of weights, dtype, numerics and instruction set
+    page_size: Count
+    num_pages: Count
+
+
+class Ping(Message, frozen=True):
+    """Answered by Pong."""
+
+
+class Pong(Message, frozen=True):
+    """What a worker says of itself."""
+
+    role: str
+    pid: Count
+    num_sequences: Count
+    num_pages: Count
+    num_free_pages: Count
+
+
+class ToDraft(Message, frozen=True):
+    """For the draft of a pair, where a message would else be its target's."""
+
+    message: Open | Close | Ping | Describe
+
+
+class Failure(Message, frozen=True):
+    """The call could not be carried out: the error's class name, and its message."""
+
+    kind: str
+    message: str
+
+
+AnyMessage = (
+    Open
+    | Close
+    | Room
+    | Done
+    | Propose
+    | Proposals
+    | Outcomes
+    | Forecasts
+    | Verify
+    | Verdicts
+    | Round
+    | RoundAnswer
+    | ToDraft
+    | Describe
+    | Description
+    | Ping
+    | Pong
+    | Failure
+)
+
+
+PUSH = 0  # the id of a frame that is neither call nor answer: told, or pushed
+
+
+class Frame(Record, frozen=True):
+    """A call, or the answer that carries its id; or PUSH."""
+
+    id: UInt64
+    body: AnyMessage
+
+
+class Worker(Protocol):
+    """A draft or a target. Called from one thread at a time."""
+
+    role: str
+
+    def handle(self, message: AnyMessage) -> AnyMessage:
+        """The answer to a message. Raises OutriderError."""
+        ...
+
+    def advance(self) -> AnyMessage | None:
+        """One step of work ahead of being asked, to be pushed; None if there is nothing to do."""
+        ...
+
+    def reset(self) -> None:
+        """Forget every sequence: whoever opened them is gone."""
+        ...

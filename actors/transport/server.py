@@ -1,0 +1,228 @@
+"""A worker's sockets: accepts, proves, answers. One thread per connection, which also runs the
+model step.
+
+One coordinator at a time: a worker belongs to an engine, and a second one would fight over its
+pages. Whoever cannot prove the secret within the handshake's time is shown the door without
+touching the connection that serves.
+"""
+
+import contextlib
+import logging
+import os
+import select
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from outrider.actors.errors import OutriderError, ProtocolViolation
+from outrider.actors.transport import handshake
+from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.framing import FrameReader, decode, encode
+from outrider.actors.transport.messages import PUSH, AnyMessage, Failure, Frame, Worker
+
+MAX_UNPROVEN = 8  # connections in their handshake at once
+TOGETHER_S = 0.4e-3  # between two tellings of a worker that goes ahead
+RECEIVE_BYTES = 1 << 18
+FAREWELL_S = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class WorkerServer:
+    """Serves one worker over a Unix socket and, where asked, TCP."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        secret: bytes,
+        folder: str | None = None,  # for the socket, mode 0700; by default one of its own
+        handshake_s: float = handshake.TIMEOUT_S,
+    ) -> None:
+        self._worker = worker
+        self._secret = secret
+        self._handshake_s = handshake_s
+        self._unproven = threading.BoundedSemaphore(MAX_UNPROVEN)
+        self._serving = threading.Lock()  # held by the connection of the one coordinator
+        self._listeners: list[socket.socket] = []
+        self._connections: set[socket.socket] = set()
+        self._folder = folder or tempfile.mkdtemp(prefix="outrider-")
+        self._is_closed = False
+
+    def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> Endpoint:
+        """Bind and accept in the background. Raises OSError if no port of the range is free."""
+        path = str(Path(self._folder) / "worker.sock")
+        unix = socket.socket(socket.AF_UNIX)
+        unix.bind(path)
+        self._accept_on(unix)
+        tcp = None
+        if tcp_host is not None:
+            listener = _bind_tcp(tcp_host, tcp_ports)
+            host, port = listener.getsockname()[:2]
+            tcp = (str(host), int(port))
+            self._accept_on(listener)
+        return Endpoint(self._worker.role, os.getpid(), path, tcp, self._secret)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a coordinator is connected."""
+        return self._serving.locked()
+
+    def close(self) -> None:
+        """Stop accepting, cut the connections, remove the socket's folder."""
+        self._is_closed = True
+        for sock in [*self._listeners, *self._connections]:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept_on(self, listener: socket.socket) -> None:
+        listener.listen(MAX_UNPROVEN)
+        self._listeners.append(listener)
+        threading.Thread(
+            target=self._accept, args=(listener,), name="outrider-accept", daemon=True
+        ).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while not self._is_closed:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return  # closed under us
+            if not self._unproven.acquire(blocking=False):
+                sock.close()
+                continue
+            threading.Thread(
+                target=self._connect, args=(sock,), name="outrider-serve", daemon=True
+            ).start()
+
+    def _connect(self, sock: socket.socket) -> None:
+        self._connections.add(sock)
+        try:
+            try:
+                self._prove(sock)
+            finally:
+                self._unproven.release()
+            if not self._serving.acquire(timeout=self._handshake_s):
+                raise ProtocolViolation("Got a second coordinator, accepted one at a time")
+            try:
+                self._serve(sock)
+            finally:
+                self._worker.reset()
+                self._serving.release()
+        except ProtocolViolation as error:
+            log.warning("connection ended: %s", error)
+            _say_why(sock, error)
+        except OSError as error:
+            log.info("connection lost: %s", error)
+        finally:
+            self._connections.discard(sock)
+            sock.close()
+
+    def _prove(self, sock: socket.socket) -> None:
+        """The handshake, whole, within its time however slowly the bytes come."""
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        side = handshake.ServerHandshake(self._secret)
+        cutter = threading.Timer(self._handshake_s, _shut_down, (sock,))
+        cutter.daemon = True
+        cutter.start()
+        try:
+            sock.sendall(side.greeting())
+            sock.sendall(side.confirm(_receive_exactly(sock, handshake.ANSWER_LEN)))
+        finally:
+            cutter.cancel()
+
+    def _serve(self, sock: socket.socket) -> None:
+        reader, arrival = FrameReader(), select.poll()
+        arrival.register(sock, select.POLLIN)
+        while data := sock.recv(RECEIVE_BYTES):
+            for body in reader.feed(data):
+                answer = self._answer(body)
+                if answer is not None:
+                    sock.sendall(encode(answer))
+            self._go_ahead(sock, arrival)
+
+    def _go_ahead(self, sock: socket.socket, arrival: select.poll) -> None:
+        """Until a message comes, which waits for one step at most, or there is nothing to do.
+
+        What a quick worker has to say is told together: every telling wakes the coordinator.
+        """
+        unsent, due_s = b"", 0.0
+        while not arrival.poll(0) and (push := self._advance()) is not None:
+            unsent += encode(Frame(PUSH, push))
+            if time.monotonic() >= due_s:
+                sock.sendall(unsent)
+                unsent, due_s = b"", time.monotonic() + TOGETHER_S
+        if unsent:
+            sock.sendall(unsent)
+
+    def _answer(self, body: bytes) -> Frame | None:
+        """The answer to a frame; none to one that was told rather than asked."""
+        try:
+            frame = decode(body)
+        except ProtocolViolation as error:  # its length was honest: the next frame can be read
+            return Frame(PUSH, Failure(type(error).__name__, str(error)))
+        answer = self._handle(frame.body)
+        if frame.id == PUSH and not isinstance(answer, Failure):
+            return None
+        return Frame(frame.id, answer)
+
+    def _advance(self) -> AnyMessage | None:
+        try:
+            return self._worker.advance()
+        except Exception as error:  # a bug of ours, or the device's end: nobody asked, so push it
+            log.exception("worker failed ahead of being asked")
+            return Failure(type(error).__name__, str(error))
+
+    def _handle(self, message: AnyMessage) -> AnyMessage:
+        try:
+            return self._worker.handle(message)
+        except OutriderError as error:
+            return Failure(type(error).__name__, str(error))
+        except Exception as error:  # a bug of ours must not take the other sequences with it
+            log.exception("worker failed on %s", type(message).__name__)
+            return Failure(type(error).__name__, str(error))
+
+
+def _bind_tcp(host: str, ports: Iterable[int]) -> socket.socket:
+    tried = list(ports)
+    for port in tried:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            listener.bind((host, port))
+        except OSError:
+            listener.close()
+            continue
+        return listener
+    raise OSError(f"Got no free port on {host}, tried {tried[0]} to {tried[-1]}")
+
+
+def _receive_exactly(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = sock.recv(size - len(data))
+        if not more:
+            raise ProtocolViolation(
+                f"Got a handshake of {len(data)} bytes, or too slow; expected {size} at once"
+            )
+        data += more
+    return data
+
+
+def _say_why(sock: socket.socket, error: OutriderError) -> None:
+    """The reason as a last frame. What is still unread is read, or its loss would reset ours."""
+    with contextlib.suppress(OSError):
+        sock.sendall(encode(Frame(0, Failure(type(error).__name__, str(error)))))
+        sock.shutdown(socket.SHUT_WR)
+        sock.settimeout(FAREWELL_S)
+        sock.recv(RECEIVE_BYTES)
+
+
+def _shut_down(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RD)

@@ -1,0 +1,262 @@
+"""The coordinator's end of a worker: a call is a future, and the end of the connection fails them
+all at once.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import platform
+import socket
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from outrider.actors import errors
+from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
+from outrider.actors.transport import handshake
+from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.framing import FrameReader, decode, encode
+from outrider.actors.transport.messages import PUSH, AnyMessage, Failure, Frame, Worker
+
+Take = Callable[[AnyMessage], None]
+
+
+def _drop(_: AnyMessage) -> None:
+    pass
+
+
+class Peer(Protocol):
+    """A worker as the coordinator sees it."""
+
+    role: str
+    pid: int
+    node: str  # the name of the machine or pod it runs on
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether every further call will fail."""
+        ...
+
+    async def call(self, message: AnyMessage) -> AnyMessage:
+        """The worker's answer. Raises WorkerLost or whatever error the worker named."""
+        ...
+
+    def tell(self, message: AnyMessage) -> None:
+        """Send what is not answered. A peer that is lost loses it."""
+        ...
+
+    def on_push(self, take: "Take") -> None:
+        """Hand what the worker pushes to `take` from now on."""
+        ...
+
+    async def ended(self) -> OutriderError:
+        """Why it is lost, as soon as it is."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class InlinePeer:
+    """A worker in this process. Blocks the loop while the model runs; before that, others run."""
+
+    is_lost = False
+
+    def __init__(self, worker: Worker, pid: int) -> None:
+        self._worker = worker
+        self.role = worker.role
+        self.pid = pid
+        self.node = platform.node()
+        self._take: Take = _drop
+        self._ahead: asyncio.Task[None] | None = None
+
+    async def call(self, message: AnyMessage) -> AnyMessage:
+        await asyncio.sleep(0)
+        return self._worker.handle(message)
+
+    def tell(self, message: AnyMessage) -> None:
+        self._worker.handle(message)
+        if self._step() and (self._ahead is None or self._ahead.done()):
+            self._ahead = asyncio.get_running_loop().create_task(self._go_ahead())
+
+    def on_push(self, take: Take) -> None:
+        self._take = take
+
+    async def ended(self) -> OutriderError:
+        never: asyncio.Future[OutriderError] = asyncio.get_running_loop().create_future()
+        return await never  # it ends with us
+
+    async def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+        self._worker.reset()
+
+    async def _go_ahead(self) -> None:
+        """As a worker's socket thread does between messages; here between whoever else runs."""
+        while self._step():
+            await asyncio.sleep(0)
+
+    def _step(self) -> bool:
+        """Whether there was something to do."""
+        push = self._worker.advance()
+        if push is not None:
+            self._take(push)
+        return push is not None
+
+
+class SocketPeer(asyncio.Protocol):
+    """A worker behind a socket."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.role = endpoint.role
+        self.pid = endpoint.pid
+        self.node = endpoint.node
+        self._reader = FrameReader()
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[AnyMessage]] = {}
+        self._transport: asyncio.Transport | None = None
+        self._loss: OutriderError | None = None
+        self._has_ended = asyncio.Event()
+        self._take: Take = _drop
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint) -> "SocketPeer":
+        """Connect and prove. Raises ProtocolViolation or WorkerLost."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(handshake.TIMEOUT_S):
+                sock = await _connect(endpoint)
+                try:
+                    await _prove(sock, endpoint.secret)
+                    _, peer = await loop.create_connection(lambda: cls(endpoint), sock=sock)
+                except BaseException:
+                    sock.close()
+                    raise
+        except TimeoutError:
+            raise WorkerLost(
+                f"The {endpoint.role} did not finish the handshake in {handshake.TIMEOUT_S} s"
+            ) from None
+        except OSError as error:
+            raise WorkerLost(f"The {endpoint.role} cannot be reached: {error}") from error
+        return peer
+
+    @property
+    def is_lost(self) -> bool:
+        return self._loss is not None
+
+    async def call(self, message: AnyMessage) -> AnyMessage:
+        if self._loss is not None:
+            raise self._loss
+        assert self._transport is not None
+        frame_id = next(self._ids)
+        future = asyncio.get_running_loop().create_future()
+        self._pending[frame_id] = future
+        self._transport.write(encode(Frame(frame_id, message)))
+        try:
+            answer: AnyMessage = await future
+        finally:
+            self._pending.pop(frame_id, None)
+        if isinstance(answer, Failure):
+            raise error_of(answer.kind, answer.message)
+        return answer
+
+    def tell(self, message: AnyMessage) -> None:
+        if self._loss is None:
+            assert self._transport is not None
+            self._transport.write(encode(Frame(PUSH, message)))
+
+    def on_push(self, take: Take) -> None:
+        self._take = take
+
+    async def ended(self) -> OutriderError:
+        await self._has_ended.wait()
+        assert self._loss is not None
+        return self._loss
+
+    async def close(self) -> None:
+        self._lose(WorkerLost(f"The connection to the {self.role} was closed"))
+        if self._transport is not None:
+            self._transport.abort()  # a worker that does not read would keep it from closing
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._reader.feed(data):
+                self._deliver(decode(body))
+        except ProtocolViolation as error:
+            self._lose(error)
+            assert self._transport is not None
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {exc or 'EOF'}"))
+
+    def _deliver(self, frame: Frame) -> None:
+        if frame.id == PUSH:
+            if isinstance(frame.body, Failure):
+                raise ProtocolViolation(frame.body.message)
+            self._take(frame.body)
+            return
+        future = self._pending.get(frame.id)
+        if future is not None and not future.done():  # done: its caller was cancelled
+            future.set_result(frame.body)
+
+    def _lose(self, loss: OutriderError) -> None:
+        if self._loss is not None:
+            return
+        self._loss = loss
+        self._has_ended.set()
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(loss)
+
+
+def error_of(kind: str, message: str) -> OutriderError:
+    """A worker's error as the class it names; a bug on its side is a WorkerFailed."""
+    cls = getattr(errors, kind, None)
+    if isinstance(cls, type) and issubclass(cls, OutriderError):
+        return cls(message)
+    return WorkerFailed(f"{kind}: {message}")
+
+
+async def _connect(endpoint: Endpoint) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    if endpoint.is_local:
+        sock, address = socket.socket(socket.AF_UNIX), endpoint.unix_path
+    elif endpoint.tcp is not None:
+        family = socket.AF_INET6 if ":" in endpoint.tcp[0] else socket.AF_INET
+        sock, address = socket.socket(family), endpoint.tcp  # type: ignore[assignment]
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    else:
+        raise WorkerLost(f"The {endpoint.role} listens only on its own machine, not on this one")
+    sock.setblocking(False)
+    try:
+        await loop.sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _prove(sock: socket.socket, secret: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    side = handshake.ClientHandshake(secret)
+    answer = side.answer(await _receive_exactly(sock, handshake.GREETING_LEN))
+    await loop.sock_sendall(sock, answer)
+    side.check(await _receive_exactly(sock, handshake.MAC_LEN))
+
+
+async def _receive_exactly(sock: socket.socket, size: int) -> bytes:
+    loop, data = asyncio.get_running_loop(), b""
+    while len(data) < size:
+        with contextlib.suppress(ConnectionResetError):
+            more = await loop.sock_recv(sock, size - len(data))
+            if more:
+                data += more
+                continue
+        raise ProtocolViolation("The worker ended the handshake: a wrong secret, or no worker")
+    return data

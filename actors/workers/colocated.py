@@ -1,0 +1,111 @@
+"""Draft and target in one process, on one thread: lockstep where they share a device or a core.
+
+A round is one message there and back, and the draft's step runs where the target's just ran.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import msgspec
+
+from outrider.actors.errors import OutriderError
+from outrider.actors.transport.messages import (
+    AnyMessage,
+    Close,
+    Proposals,
+    Propose,
+    Round,
+    RoundAnswer,
+    ToDraft,
+    Verdicts,
+    Verify,
+)
+from outrider.actors.transport.rows import ProposalRow, ProposeRow
+from outrider.actors.workers.draft import DraftWorker
+from outrider.actors.workers.target import TargetWorker
+
+log = logging.getLogger(__name__)
+
+
+class PairWorker:
+    """A target worker that also answers ROUND, and hands on what is for the draft."""
+
+    role = "target"
+
+    def __init__(self, target: TargetWorker, draft: DraftWorker) -> None:
+        self._target = target
+        self._draft = draft
+        self._next: tuple[ProposeRow, ...] = ()  # what will be asked unless a sequence ends
+        self._ahead: dict[ProposeRow, ProposalRow] = {}
+        self._spent = 0.0, 0.0, 0  # when, seconds and passes of that, told with the next answer
+
+    def handle(self, message: AnyMessage) -> AnyMessage:
+        match message:
+            case Round():
+                return self._round(message)
+            case ToDraft():
+                if isinstance(message.message, Close):
+                    self._next = tuple(r for r in self._next if r.seq not in message.message.seqs)
+                return self._draft.handle(message.message)
+            case _:
+                return self._target.handle(message)
+
+    def advance(self) -> None:
+        """Draft for the next round while the coordinator commits this one. Nothing is pushed."""
+        asked, self._next = self._next, ()
+        if asked:
+            proposals = self._propose(Propose(asked, ()))
+            self._ahead = dict(zip(asked, proposals.rows, strict=True))
+            self._spent = proposals.started_s, proposals.forward_s, proposals.num_passes
+
+    def reset(self) -> None:
+        self._next, self._ahead, self._spent = (), {}, (0.0, 0.0, 0)
+        self._target.reset()
+        self._draft.reset()
+
+    def _round(self, message: Round) -> RoundAnswer:
+        proposals = self._propose_rest(message.propose)
+        drafted = {row.seq: row for row in proposals.rows}
+        rows = tuple(
+            msgspec.structs.replace(row, tokens=found.tokens, rows=found.rows)
+            if (found := drafted.get(row.seq))
+            else row
+            for row in message.verify.rows
+        )
+        verdicts = self._target.handle(Verify(rows, message.verify.prefill))
+        assert isinstance(verdicts, Verdicts)
+        self._next = tuple(_expected(message.propose, proposals, verdicts))
+        return RoundAnswer(proposals, verdicts)
+
+    def _propose_rest(self, message: Propose) -> Proposals:
+        """The rows that were drafted ahead as they are, the others now."""
+        ahead, (started, seconds, passes) = self._ahead, self._spent
+        self._ahead, self._spent = {}, (0.0, 0.0, 0)
+        rest = tuple(row for row in message.rows if row not in ahead)
+        if rest or message.prefill:
+            drafted = self._propose(Propose(rest, message.prefill))
+            ahead |= zip(rest, drafted.rows, strict=True)
+            started = drafted.started_s
+            seconds, passes = seconds + drafted.forward_s, passes + drafted.num_passes
+        return Proposals(tuple(ahead[row] for row in message.rows), started, seconds, passes)
+
+    def _propose(self, message: Propose) -> Proposals:
+        """The draft's proposals; empty ones if it fails, which costs speed only."""
+        try:
+            proposals = self._draft.handle(message)
+        except OutriderError as error:
+            log.error("the draft of the pair failed: %s", error)
+            rows = tuple(ProposalRow(ask.seq, (), (), "failed") for ask in message.rows)
+            return Proposals(rows, 0.0, 0.0, 0)
+        assert isinstance(proposals, Proposals)
+        return proposals
+
+
+def _expected(asked: Propose, proposals: Proposals, verdicts: Verdicts) -> Iterator[ProposeRow]:
+    """What the coordinator will ask next: each row from its verdict on, by the same k."""
+    judged = {row.seq: row for row in verdicts.rows if not row.error}
+    for ask, proposal in zip(asked.rows, proposals.rows, strict=True):
+        verdict = judged.get(ask.seq)
+        if verdict is not None and not proposal.reason:
+            ids = (*proposal.tokens[: verdict.num_accepted], verdict.token)
+            yield ProposeRow(ask.seq, ask.base + len(ids), ids, ask.k)

@@ -1,0 +1,87 @@
+"""Log-probabilities of prompts, where they are asked for, out of the forwards that compute them.
+
+Each position's logits tell of the id that follows. Chunks of such prompts return more rows than the
+verdict wants; those are told here and taken out again.
+"""
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
+
+import torch
+
+from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.transport.rows import PromptRow, TopRow
+from outrider.actors.workers.model_worker import WorkerSequence
+from outrider.kernels.contract.arrays import F32
+from outrider.kernels.ops.logprobs import likeliest, log_softmax
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A chunk's positions whose following id is the prompt's."""
+
+    sequence: WorkerSequence
+    start: int  # of the first of them
+    num_rows: int
+    at: int  # the first of their rows of logits
+
+
+class PromptReport:
+    """Of one forward. Changes nothing where no sequence asks."""
+
+    def __init__(self, chunks: Many[Chunk], sequences: Many[WorkerSequence]) -> None:
+        self.chunks: list[Chunk] = []
+        self._told: list[_Told] = []
+        self._is_wanted: list[bool] = []
+        for chunk, sequence in zip(chunks, sequences, strict=True):
+            start, num_rows = chunk.cache.len, 0
+            if sequence.row.prompt_top is not None:
+                following = len(sequence.row.prompt_ids) - 1 - start
+                num_rows = max(0, min(len(chunk.tokens), following))
+            if num_rows:
+                self._told.append(_Told(sequence, start, num_rows, len(self._is_wanted)))
+                self._is_wanted += [False] * (len(chunk.tokens) - chunk.num_logits)
+                self._is_wanted += [True] * chunk.num_logits
+                chunk = replace(chunk, num_logits=len(chunk.tokens))
+            else:
+                self._is_wanted += [True] * chunk.num_logits
+            self.chunks.append(chunk)
+
+    def rows(self, logits: torch.Tensor) -> tuple[PromptRow, ...]:
+        """What is told. Shapes: logits [R, V] of `chunks`."""
+        return tuple(_row(told, logits[told.at : told.at + told.num_rows]) for told in self._told)
+
+    def rest(self, logits: torch.Tensor) -> torch.Tensor:
+        """The rows that the chunks wanted without us."""
+        if not self._told:
+            return logits
+        return logits[torch.tensor(self._is_wanted, device=logits.device)]
+
+
+def logprobs_of(logits: torch.Tensor) -> F32:
+    """Raw log-probabilities on the host. [R, V] in and out."""
+    return log_softmax(logits.float().cpu().numpy())
+
+
+def top_rows(logprobs: F32, count: int) -> tuple[TopRow, ...]:
+    """The likeliest ids of each row. Shapes: logprobs [R, V]."""
+    return tuple(
+        TopRow(tuple(ids.tolist()), tuple(row[ids].tolist()))
+        for ids, row in zip(likeliest(logprobs, count), logprobs, strict=True)
+    )
+
+
+def agreeing(row: TopRow, token_id: int, logprob: float) -> TopRow:
+    """The row with the verdict's own log-probability of one id: both are told, to the last bit."""
+    pairs = zip(row.ids, row.logprobs, strict=True)
+    return TopRow(row.ids, tuple(logprob if i == token_id else p for i, p in pairs))
+
+
+def _row(told: _Told, logits: torch.Tensor) -> PromptRow:
+    row, start = told.sequence.row, told.start + 1
+    assert row.prompt_top is not None
+    logprobs = logprobs_of(logits)
+    ids = row.prompt_ids[start : start + told.num_rows]
+    own = logprobs[range(len(ids)), list(ids)]
+    top = top_rows(logprobs, row.prompt_top) if row.prompt_top else ()
+    return PromptRow(row.seq, start, tuple(own.tolist()), top)
