@@ -56,7 +56,7 @@ DEVICE float lesser(float a, float b) { return __float_as_int(a) < __float_as_in
 // e**x for x <= 0 to 2 ulp; 0 for x <= -64 and for NaN.
 #ifdef FAST_EXP
 // To 2**-17 of its value, by the hardware's 2**x: fewer instructions, and bits that are not the
-// contract's. Off: what it saves has not been measured (tests/bench/verdict_gpu.py would).
+// contract's. Off: what it saves has not been measured (tests/benches/verdict_gpu.py would).
 DEVICE float exp32(float x) {
   const float power = mul(x, 1.44269504f);  // above -93: no result is subnormal
 #ifdef CUEMU

@@ -1,5 +1,5 @@
 """Law 3: workers die and hang at random moments; every text is the undisturbed one, and nothing
-stays behind. Real processes, real signals; `tests/bench/chaos.py` does the same over HTTP.
+stays behind. Real processes, real signals; `tests/endurance/chaos.py` does the same over HTTP.
 """
 
 import asyncio

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernels.contract.test_philox import VECTORS
 from kernels.emulator.emulator import RawModule
-from kernels.test_philox import VECTORS
 
 from outrider.kernels.cuda.source import expanded
 from outrider.kernels.reference import arithmetic
