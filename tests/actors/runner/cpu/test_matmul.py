@@ -94,7 +94,7 @@ def tell_digest() -> None:
 def test_a_smaller_cpu_has_the_same_bits() -> None:
     told = []
     for features in ({}, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma"}):
-        code = "import test_product; test_product.tell_digest()"
+        code = "import test_matmul; test_matmul.tell_digest()"
         here = os.environ | {"PYTHONPATH": os.path.dirname(__file__)} | features
         done = subprocess.run(
             [sys.executable, "-c", code], env=here, capture_output=True, text=True, timeout=120
