@@ -9,8 +9,14 @@ from typing import Protocol
 import torch
 
 from outrider.kernels.contract.arrays import F32, I32
-from outrider.kernels.contract.logits_edits import Edits
-from outrider.kernels.contract.verdict import Backend, Draws, Proposals, Sampling, Verdicts
+from outrider.kernels.contract.logits_edits import LogitsEdits
+from outrider.kernels.contract.verdict import (
+    Backend,
+    Draws,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+    Verdicts,
+)
 
 
 class TensorBackend(Protocol):
@@ -19,29 +25,29 @@ class TensorBackend(Protocol):
     def verify(
         self,
         logits: torch.Tensor,
-        proposals: Proposals,
-        sampling: Sampling,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
         *,
         raw_logits: torch.Tensor | None = None,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`."""
 
     def draw(
         self,
         logits: torch.Tensor,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         position: I32,
         *,
         vocab_size: int,
         top_m: int = 64,
         num_guesses: int = 0,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Draws:
         """See `Backend.draw`."""
 
 
-class OnHost:
+class HostBackend:
     """A backend of arrays, for tensors of any device: their float32 values are brought here."""
 
     def __init__(self, backend: Backend) -> None:
@@ -50,11 +56,11 @@ class OnHost:
     def verify(
         self,
         logits: torch.Tensor,
-        proposals: Proposals,
-        sampling: Sampling,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
         *,
         raw_logits: torch.Tensor | None = None,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`."""
         raw = None if raw_logits is None else _array(raw_logits)
@@ -65,13 +71,13 @@ class OnHost:
     def draw(
         self,
         logits: torch.Tensor,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         position: I32,
         *,
         vocab_size: int,
         top_m: int = 64,
         num_guesses: int = 0,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Draws:
         """See `Backend.draw`."""
         return self._backend.draw(
@@ -111,4 +117,4 @@ def backend_for(device: torch.device) -> TensorBackend:
         return CudaBackend(device)
     from outrider.kernels.cpu.backend import CpuBackend
 
-    return OnHost(CpuBackend())
+    return HostBackend(CpuBackend())

@@ -5,7 +5,7 @@ import random
 import time
 
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 from outrider.actors.transport.messages import Ping
 
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3"]
@@ -39,7 +39,7 @@ def speculating(request, **speculation):
         request.sampling,
         request.seed,
         request.choice,
-        Speculation(**speculation),
+        SpeculationParams(**speculation),
     )
 
 

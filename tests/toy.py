@@ -4,13 +4,13 @@ from outrider.actors.errors import ProtocolViolation
 from outrider.actors.transport.messages import (
     Close,
     Open,
+    OpenReply,
     Ping,
     Pong,
-    Proposals,
     Propose,
-    Room,
-    Verdicts,
+    ProposeReply,
     Verify,
+    VerifyReply,
 )
 from outrider.actors.transport.rows import ProposalRow, VerdictRow
 
@@ -52,12 +52,12 @@ class ToyWorker:
                     assert row.seq not in self.ids
                     self.ids[row.seq] = [*row.prompt_ids, *row.committed_ids]
                     self.num_rows[row.seq] = 0
-                return Room(self.num_free_pages, (0,) * len(message.rows))
+                return OpenReply(self.num_free_pages, (0,) * len(message.rows))
             case Close():
                 for seq in message.seqs:
                     self.ids.pop(seq, None)
                     self.num_rows.pop(seq, None)
-                return Room(self.num_free_pages)
+                return OpenReply(self.num_free_pages)
             case Ping():
                 return Pong(self.role, 1, len(self.ids), 1, 1)
         return self.step(message)
@@ -84,7 +84,7 @@ class ToyTarget(ToyWorker):
         rows = tuple(self.judge(row) for row in message.rows)
         for row in message.rows:
             self.num_rows[row.seq] = len(self.ids[row.seq]) - 1
-        return Verdicts(rows, 0.0, 0.001, 0.0, self.num_free_pages)
+        return VerifyReply(rows, 0.0, 0.001, 0.0, self.num_free_pages)
 
     def judge(self, row):
         ids = self.ids[row.seq]
@@ -121,4 +121,4 @@ class ToyDraft(ToyWorker):
                 slip = len(known) % self.period == 0
                 tokens.append((successor(known) + slip) % VOCAB)
             rows.append(ProposalRow(ask.seq, tuple(tokens), (), ""))
-        return Proposals(tuple(rows), 0.0, 0.001, 1)
+        return ProposeReply(tuple(rows), 0.0, 0.001, 1)

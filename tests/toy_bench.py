@@ -8,12 +8,12 @@ from toy_crew import Place
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.lookahead.fixed import FixedController
 from outrider.actors.scheduling.request import FinishReason, Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
-from outrider.actors.scheduling.scheduler import Limits, Scheduler
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
+from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.draft_length import Depth
-from outrider.actors.spec_decode.lockstep import Drafting
-from outrider.actors.spec_decode.proposer import Proposing
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.lockstep import LockstepDraft
+from outrider.actors.spec_decode.proposer import Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 
@@ -34,9 +34,9 @@ class NoText:
 
 
 def proposing(k, scheduler, statistics, has_ngram=False):
-    depth = Depth()
-    draft = Drafting(depth, scheduler.limits.token_budget, statistics, Trace())
-    return Proposing(draft, depth, FixedController(k), statistics, has_ngram=has_ngram)
+    depth = DraftLength()
+    draft = LockstepDraft(depth, scheduler.limits.token_budget, statistics, Trace())
+    return Proposer(draft, depth, FixedController(k), statistics, has_ngram=has_ngram)
 
 
 class Bench:
@@ -48,9 +48,10 @@ class Bench:
         self.drafts = Place("draft", lambda: toy.ToyDraft(period))
         self.statistics = Statistics()
         self.scheduler = Scheduler(
-            Limits(**{"page_size": 16, "max_batch": 8, "max_waiting": 99, "token_budget": 64}
-                   | limits)
-        )  # fmt: skip
+            SchedulerConfig(
+                **{"page_size": 16, "max_batch": 8, "max_waiting": 99, "token_budget": 64} | limits
+            )
+        )
         self.num_seqs = 0
         ticks = itertools.count()
         self.supervisors = [
@@ -89,7 +90,7 @@ class Bench:
 
     def submit(self, prompt=(1, 2, 3), max_tokens=20, end=None, **speculation):
         sampling = SamplingParams(max_tokens=max_tokens)
-        request = Request(tuple(prompt), sampling, 0, 0, Speculation(**speculation))
+        request = Request(tuple(prompt), sampling, 0, 0, SpeculationParams(**speculation))
         self.num_seqs += 1
         sequence = Sequence(self.num_seqs, request, len(prompt) + max_tokens)
         return self.coordinator.submit(sequence, NoText(end))

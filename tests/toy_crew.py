@@ -3,12 +3,12 @@
 import asyncio
 
 from outrider.actors.errors import WorkerLost
-from outrider.actors.executor.supervisor import Supervision, Supervisor
+from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
 from outrider.actors.transport.messages import Ping
-from outrider.actors.transport.worker_client import InlinePeer
+from outrider.actors.transport.worker_client import InlineWorkerClient
 
 
-class ToyPeer(InlinePeer):
+class ToyPeer(InlineWorkerClient):
     """An inline worker whose connection can be cut, and that can fall silent."""
 
     def __init__(self, worker, pid):
@@ -93,4 +93,4 @@ class Place:
         self.num_ended += 1
 
     def supervisor(self, **rules):
-        return Supervisor(self.role, self.start, self.end, Supervision(**rules))
+        return Supervisor(self.role, self.start, self.end, RestartPolicy(**rules))

@@ -9,12 +9,12 @@ import random
 
 import msgspec
 
-from outrider.actors.executor.executor import InlineWiring
-from outrider.actors.transport.worker_client import InlinePeer
+from outrider.actors.executor.executor import InlineExecutor
+from outrider.actors.transport.worker_client import InlineWorkerClient
 from outrider.actors.workers.loading import load_worker
 
 
-class SlowPeer(InlinePeer):
+class SlowPeer(InlineWorkerClient):
     """Answers after so many turns of the loop, in which the other worker may go on."""
 
     def __init__(self, worker, pid, rng, most_turns=8):
@@ -63,7 +63,7 @@ class UnreliablePeer(SlowPeer):
             take(self._kept.pop(self._rng.randrange(len(self._kept))))
 
 
-class UnreliableWiring(InlineWiring):
+class UnreliableWiring(InlineExecutor):
     """Both workers in this process, the draft behind an unreliable peer."""
 
     def __init__(self, seed=1, trouble=0.3):

@@ -2,15 +2,15 @@
 
 from outrider.actors.errors import OutriderError
 from outrider.actors.transport.messages import AnyMessage, Close, Describe, Open, Ping, ToDraft
-from outrider.actors.transport.worker_client import Peer, Take
+from outrider.actors.transport.worker_client import Take, WorkerClient
 
 
-class PairedDraft:
+class ColocatedDraftClient:
     """Wraps what is for the draft; rounds go to the pair as a whole."""
 
     role = "draft"
 
-    def __init__(self, pair: Peer) -> None:
+    def __init__(self, pair: WorkerClient) -> None:
         self.pair = pair
         self.pid = pair.pid
         self.node = pair.node

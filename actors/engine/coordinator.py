@@ -11,21 +11,21 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from outrider.actors.engine.colocated import PairedDraft
-from outrider.actors.engine.streams import ChunkStream, Live, LiveStreams, pairs
+from outrider.actors.engine.colocated import ColocatedDraftClient
+from outrider.actors.engine.streams import OutputProcessor, OutputStream, RequestState, pairs
 from outrider.actors.engine.target_client import Residence, Verifying
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
 from outrider.actors.lookahead.round_report import Lookup, RowReport
-from outrider.actors.scheduling.request import Chunk
-from outrider.actors.scheduling.scheduler import Plan, Scheduler
+from outrider.actors.scheduling.request import OutputDelta
+from outrider.actors.scheduling.scheduler import Scheduler, SchedulerOutput
 from outrider.actors.scheduling.sequence import Event, Sequence, State
-from outrider.actors.spec_decode.lockstep import Drafting
-from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposing
+from outrider.actors.spec_decode.lockstep import LockstepDraft
+from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace, record_round
-from outrider.actors.text.stop_rules import StopRules
-from outrider.actors.transport.messages import Round, Verdicts, Verify
+from outrider.actors.text.stop_rules import StoppingCriteria
+from outrider.actors.transport.messages import Round, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, VerdictRow, VerifyRow
 
 # In a row, without one that was answered, and for so long: a row of theirs may be the cause.
@@ -42,7 +42,7 @@ class Coordinator:
         self,
         target: Supervisor,
         draft: Supervisor | None,
-        proposing: Proposing,
+        proposing: Proposer,
         scheduler: Scheduler,
         statistics: Statistics,
         clock: Callable[[], float],
@@ -57,7 +57,7 @@ class Coordinator:
         self._statistics = statistics
         self._clock = clock
         self._trace = trace
-        self._streams = LiveStreams(scheduler)
+        self._streams = OutputProcessor(scheduler)
         self._residence = Residence(self._verifying, scheduler, self._streams, statistics)
         self._asked: list[Sequence] = []  # of the target, in the round that runs or was lost
         self._num_lost_rounds = 0
@@ -107,7 +107,7 @@ class Coordinator:
                 self._task.cancel()
             await asyncio.wait({self._task})
 
-    def submit(self, sequence: Sequence, rules: StopRules, text: str = "") -> ChunkStream:
+    def submit(self, sequence: Sequence, rules: StoppingCriteria, text: str = "") -> OutputStream:
         """Queue a sequence now; its chunks as they come, the first behind `text`. Closing the
         iterator cancels it.
         """
@@ -185,7 +185,7 @@ class Coordinator:
         successor = await self._verifying.successor()
         if successor is not None:
             if self._is_paired:
-                self._proposing.draft.use(PairedDraft(successor))
+                self._proposing.draft.use(ColocatedDraftClient(successor))
             await self._residence.reopen()
         if self._draft is not None:
             self._proposing.draft.use(self._draft.peer)
@@ -202,10 +202,12 @@ class Coordinator:
 
     # verify
 
-    async def _propose_and_verify(self, plan: Plan) -> tuple[dict[int, Proposal], Verdicts]:
+    async def _propose_and_verify(
+        self, plan: SchedulerOutput
+    ) -> tuple[dict[int, Proposal], VerifyReply]:
         """Both steps in one message, where draft and target are a pair in one process."""
         draft = self._proposing.draft
-        assert isinstance(draft, Drafting)
+        assert isinstance(draft, LockstepDraft)
         proposals = self._proposing.predicted(plan)
         ask = draft.ask(plan, proposals)
         asked = () if ask is None else tuple(row.seq for row in ask.rows)
@@ -218,7 +220,7 @@ class Coordinator:
         answer = await self._verifying.round(Round(ask, message))
         return proposals | draft.take(ask, answer.proposals), answer.verdicts
 
-    def _message(self, plan: Plan, proposals: dict[int, Proposal]) -> Verify:
+    def _message(self, plan: SchedulerOutput, proposals: dict[int, Proposal]) -> Verify:
         rows = []
         for sequence in plan.rows:
             if not sequence.state.is_final:  # cancelled meanwhile
@@ -233,7 +235,7 @@ class Coordinator:
     # commit
 
     def _commit(
-        self, plan: Plan, proposals: dict[int, Proposal], verdicts: Verdicts
+        self, plan: SchedulerOutput, proposals: dict[int, Proposal], verdicts: VerifyReply
     ) -> list[RowReport]:
         rows = []
         for sequence, size in plan.prefill:
@@ -251,7 +253,7 @@ class Coordinator:
             rows.append(self._commit_one(live, proposals.get(verdict.seq, NOTHING), verdict))
         return rows
 
-    def _commit_one(self, live: Live, proposal: Proposal, verdict: VerdictRow) -> RowReport:
+    def _commit_one(self, live: RequestState, proposal: Proposal, verdict: VerdictRow) -> RowReport:
         sequence, num_drafted = live.sequence, len(proposal.tokens)
         if sequence.state is State.PREFILLING:
             sequence.num_prefilled += sequence.num_to_prefill
@@ -263,7 +265,7 @@ class Coordinator:
         queued_s, sequence.queued_s = sequence.queued_s, None
         self._proposing.judged(sequence, proposal, verdict.num_accepted)
         live.chunk(
-            Chunk(
+            OutputDelta(
                 token_ids=ids,
                 logprobs=verdict.logprobs[: len(ids)],
                 text=text,

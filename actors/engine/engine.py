@@ -14,26 +14,26 @@ from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.engine.info import EngineHealth, EngineInfo
 from outrider.actors.engine.request_check import check
-from outrider.actors.engine.streams import ChunkStream, over
+from outrider.actors.engine.streams import OutputStream, over
 from outrider.actors.errors import InvalidRequest, ShuttingDown
-from outrider.actors.executor.executor import Wiring
-from outrider.actors.executor.supervisor import Supervision, WorkerState
-from outrider.actors.executor.worker_group import Crew, Progress
+from outrider.actors.executor.executor import Executor
+from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
+from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
-from outrider.actors.scheduling.request import Chunk, Request
+from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.actors.scheduling.sampling_params import Grammar
-from outrider.actors.scheduling.scheduler import Limits, Scheduler
+from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.draft_length import Depth
-from outrider.actors.spec_decode.forecast import Forecasting
-from outrider.actors.spec_decode.lockstep import Drafting
-from outrider.actors.spec_decode.proposer import Proposing
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.forecast import ForecastDraft
+from outrider.actors.spec_decode.lockstep import LockstepDraft
+from outrider.actors.spec_decode.proposer import Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
-from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.text.stop_rules import StoppingCriteria
 from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
-from outrider.actors.transport.messages import Description
+from outrider.actors.transport.messages import WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
 
 TREE_TOKENS = 64  # KV rows of the draft for a sequence's branches, beside its text
@@ -53,7 +53,7 @@ class Engine:
         coordinator: Coordinator,
         scheduler: Scheduler,
         statistics: Statistics,
-        crew: Crew,
+        crew: WorkerGroup,
         resources: AsyncExitStack,
     ) -> None:
         self.info = info
@@ -69,18 +69,18 @@ class Engine:
 
     @classmethod
     async def start(
-        cls, config: EngineConfig, wiring: Wiring, progress: Progress = _silent
+        cls, config: EngineConfig, wiring: Executor, progress: Progress = _silent
     ) -> "Engine":
         """Load everything. Raises OutriderError, with nothing left running."""
         async with AsyncExitStack() as resources:
             resources.push_async_callback(wiring.close)
             tokenizer = _load_tokenizers(config, progress)
-            supervision = Supervision(deadline_s=config.worker_deadline_s)
-            crew = Crew(_specs(config, tokenizer), wiring, supervision, progress)
+            supervision = RestartPolicy(deadline_s=config.worker_deadline_s)
+            crew = WorkerGroup(_specs(config, tokenizer), wiring, supervision, progress)
             resources.push_async_callback(crew.stop)
             await crew.start()
             facts = crew.facts
-            limits = Limits(
+            limits = SchedulerConfig(
                 facts.num_pages,
                 facts.page_size,
                 config.max_batch,
@@ -125,14 +125,14 @@ class Engine:
         """Compile it, which may take a while: call this off the loop. Raises InvalidRequest."""
         self._grammars.matcher(grammar)
 
-    def generate(self, request: Request) -> ChunkStream:
+    def generate(self, request: Request) -> OutputStream:
         """Begin a request; its chunks as they come. Raises as `check` does."""
         self.check(request)
         sampling, resumed = request.sampling, request.resumed
         is_endless = sampling.ignores_eos and sampling.grammar is None
         ends = () if is_endless else self.info.eos_ids
         text = self.tokenizer.stream(request.prompt_ids, sampling.stop)
-        rules = StopRules(text, (*ends, *sampling.stop_token_ids))
+        rules = StoppingCriteria(text, (*ends, *sampling.stop_token_ids))
         max_len = len(request.prompt_ids) + sampling.max_tokens
         self._num_seqs += 1
         sequence = Sequence(self._num_seqs, request, max_len, self.info.eos_ids)
@@ -147,7 +147,7 @@ class Engine:
             )
         unsent = known[resumed.text_len :]
         if reason is not None:
-            return over(Chunk((), (), unsent, finish_reason=reason))
+            return over(OutputDelta((), (), unsent, finish_reason=reason))
         return self._coordinator.submit(sequence, rules, unsent)
 
     def health(self) -> EngineHealth:
@@ -204,7 +204,7 @@ def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
     return [target, draft]
 
 
-def _info_of(config: EngineConfig, facts: Description, pipeline: Pipeline) -> EngineInfo:
+def _info_of(config: EngineConfig, facts: WorkerInfo, pipeline: Pipeline) -> EngineInfo:
     return EngineInfo(
         target=facts.model,
         draft=None if config.draft is None else config.draft.name,
@@ -223,7 +223,7 @@ def _info_of(config: EngineConfig, facts: Description, pipeline: Pipeline) -> En
     )
 
 
-def _pipeline(config: EngineConfig, wiring: Wiring) -> Pipeline:
+def _pipeline(config: EngineConfig, wiring: Executor) -> Pipeline:
     """The one asked for; by default the draft rides ahead where it has a core of its own."""
     if config.pipeline != "auto":
         return Pipeline(config.pipeline)
@@ -233,12 +233,12 @@ def _pipeline(config: EngineConfig, wiring: Wiring) -> Pipeline:
 
 def _proposing(
     config: EngineConfig, pipeline: Pipeline, statistics: Statistics, trace: Trace
-) -> Proposing:
-    depth, has_draft = Depth(), config.draft is not None
-    return Proposing(
-        Forecasting(depth, statistics, trace)
+) -> Proposer:
+    depth, has_draft = DraftLength(), config.draft is not None
+    return Proposer(
+        ForecastDraft(depth, statistics, trace)
         if pipeline is Pipeline.FORECAST
-        else Drafting(depth, config.token_budget, statistics, trace),
+        else LockstepDraft(depth, config.token_budget, statistics, trace),
         depth,
         controller_of(Lookahead(config.lookahead), config.k, config.fan, pipeline, has_draft),
         statistics,

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from outrider.actors.errors import OutriderError
-from outrider.actors.scheduling.request import Chunk, FinishReason, TokenLogprobs
+from outrider.actors.scheduling.request import FinishReason, OutputDelta, TokenLogprobs
 from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
-from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.text.stop_rules import StoppingCriteria
 from outrider.actors.transport.rows import PromptRow, TopRow
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Live:
+class RequestState:
     """A sequence, its stop rules, and the queue that its caller reads."""
 
     sequence: Sequence
-    rules: StopRules
-    chunks: asyncio.Queue[Chunk | OutriderError] = field(default_factory=asyncio.Queue)
+    rules: StoppingCriteria
+    chunks: asyncio.Queue[OutputDelta | OutriderError] = field(default_factory=asyncio.Queue)
     text: str = ""  # that a resumed client still lacks; goes out with the next commit
     prompt: list[TokenLogprobs] = field(default_factory=list)  # not told yet
     num_prompt_told: int = 1  # ids of the prompt with log-probabilities; the first has none
@@ -40,7 +40,7 @@ class Live:
             self.prompt.append(TokenLogprobs(ids[row.start + at], row.logprobs[at], top))
         self.num_prompt_told = max(self.num_prompt_told, row.start + len(row.logprobs))
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: OutputDelta) -> None:
         """Hand a commit out, with what waited for it."""
         text, self.text = self.text, ""
         prompt, self.prompt = self.prompt, []
@@ -49,20 +49,20 @@ class Live:
         self.chunks.put_nowait(chunk)
 
 
-class ChunkStream:
+class OutputStream:
     """The chunks of one request, ending after the last; `aclose` before that cancels it."""
 
     def __init__(
-        self, chunks: asyncio.Queue[Chunk | OutriderError], cancel: Callable[[], None]
+        self, chunks: asyncio.Queue[OutputDelta | OutriderError], cancel: Callable[[], None]
     ) -> None:
         self._chunks = chunks
         self._cancel = cancel
         self._is_over = False
 
-    def __aiter__(self) -> "ChunkStream":
+    def __aiter__(self) -> "OutputStream":
         return self
 
-    async def __anext__(self) -> Chunk:
+    async def __anext__(self) -> OutputDelta:
         if self._is_over:
             raise StopAsyncIteration
         chunk = await self._chunks.get()
@@ -77,11 +77,11 @@ class ChunkStream:
         self._cancel()
 
 
-def over(chunk: Chunk) -> ChunkStream:
+def over(chunk: OutputDelta) -> OutputStream:
     """A stream of one chunk, the last, of a text that was complete before."""
-    chunks: asyncio.Queue[Chunk | OutriderError] = asyncio.Queue()
+    chunks: asyncio.Queue[OutputDelta | OutriderError] = asyncio.Queue()
     chunks.put_nowait(chunk)
-    return ChunkStream(chunks, lambda: None)
+    return OutputStream(chunks, lambda: None)
 
 
 def pairs(row: TopRow) -> tuple[tuple[int, float], ...]:
@@ -89,12 +89,12 @@ def pairs(row: TopRow) -> tuple[tuple[int, float], ...]:
     return tuple(zip(row.ids, row.logprobs, strict=True))
 
 
-class LiveStreams:
+class OutputProcessor:
     """By sequence."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._live: dict[int, Live] = {}
+        self._live: dict[int, RequestState] = {}
         self.left: list[int] = []  # ended since they were last closed, open in the workers
         self.work = asyncio.Event()  # something is to be done
 
@@ -102,18 +102,18 @@ class LiveStreams:
     def is_idle(self) -> bool:
         return not self._live and not self.left
 
-    def begin(self, sequence: Sequence, rules: StopRules, text: str) -> ChunkStream:
+    def begin(self, sequence: Sequence, rules: StoppingCriteria, text: str) -> OutputStream:
         """Queue it; its chunks as they come, the first behind `text`."""
-        live = self._live[sequence.seq] = Live(sequence, rules, text=text)
+        live = self._live[sequence.seq] = RequestState(sequence, rules, text=text)
         self._scheduler.add(sequence)
         self.work.set()
-        return ChunkStream(live.chunks, partial(self._cancel, live))
+        return OutputStream(live.chunks, partial(self._cancel, live))
 
-    def find(self, seq: int) -> Live | None:
+    def find(self, seq: int) -> RequestState | None:
         """None once it has ended."""
         return self._live.get(seq)
 
-    def finish(self, live: Live, reason: FinishReason) -> None:
+    def finish(self, live: RequestState, reason: FinishReason) -> None:
         """Its last chunk is out."""
         live.sequence.finish_reason = reason
         self._end(live, Event.FINISH)
@@ -134,12 +134,12 @@ class LiveStreams:
         for live in list(self._live.values()):
             self.fail(live.sequence, error)
 
-    def _cancel(self, live: Live) -> None:
+    def _cancel(self, live: RequestState) -> None:
         if not live.sequence.state.is_final:
             self._end(live, Event.CANCEL)
             self.work.set()
 
-    def _end(self, live: Live, event: Event) -> None:
+    def _end(self, live: RequestState, event: Event) -> None:
         sequence = live.sequence
         if sequence.state is not State.WAITING:
             self.left.append(sequence.seq)

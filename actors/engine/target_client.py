@@ -5,23 +5,23 @@ A call that the worker did not live to answer raises WorkerLost, however the con
 
 import asyncio
 
-from outrider.actors.engine.streams import LiveStreams
+from outrider.actors.engine.streams import OutputProcessor
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
-from outrider.actors.scheduling.scheduler import Plan, Scheduler
+from outrider.actors.scheduling.scheduler import Scheduler, SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
     Open,
-    Room,
+    OpenReply,
     Round,
-    RoundAnswer,
-    Verdicts,
+    RoundReply,
     Verify,
+    VerifyReply,
 )
-from outrider.actors.transport.worker_client import Peer
+from outrider.actors.transport.worker_client import WorkerClient
 
 
 class Verifying:
@@ -32,14 +32,14 @@ class Verifying:
         self._num_pages = num_pages
         self.num_free_pages = num_pages  # by its last answer
         self._statistics = statistics
-        self._peer: Peer | None = None  # whom messages go to
+        self._peer: WorkerClient | None = None  # whom messages go to
 
     @property
     def is_away(self) -> bool:
         """Whether there is no target now."""
         return self._supervisor.peer is None
 
-    async def successor(self) -> Peer | None:
+    async def successor(self) -> WorkerClient | None:
         """Wait until the target is up: who that is if it is another one. Raises WorkerGone."""
         peer = self._supervisor.peer or await self._supervisor.up()
         if peer is self._peer:
@@ -57,31 +57,31 @@ class Verifying:
         """Unknown ones are ignored: a new target never heard of them."""
         self._room(await self._ask(Close(seqs)))
 
-    async def verify(self, message: Verify) -> Verdicts:
+    async def verify(self, message: Verify) -> VerifyReply:
         """One forward."""
         if not message.rows and not message.prefill:
-            return Verdicts((), 0.0, 0.0, 0.0, self.num_free_pages)
+            return VerifyReply((), 0.0, 0.0, 0.0, self.num_free_pages)
         answer = await self._ask(message)
-        if not isinstance(answer, Verdicts):
+        if not isinstance(answer, VerifyReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
         self._count(answer)
         return answer
 
-    async def round(self, message: Round) -> RoundAnswer:
+    async def round(self, message: Round) -> RoundReply:
         """Propose and verify in one message, where draft and target are a pair in one process."""
         answer = await self._ask(message)
-        if not isinstance(answer, RoundAnswer):
-            raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundAnswer")
+        if not isinstance(answer, RoundReply):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundReply")
         self._count(answer.verdicts)
         return answer
 
-    def _room(self, answer: AnyMessage) -> Room:
-        if not isinstance(answer, Room):
+    def _room(self, answer: AnyMessage) -> OpenReply:
+        if not isinstance(answer, OpenReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Room")
         self.num_free_pages = answer.num_free_pages
         return answer
 
-    def _count(self, verdicts: Verdicts) -> None:
+    def _count(self, verdicts: VerifyReply) -> None:
         self.num_free_pages = verdicts.num_free_pages
         self._statistics.add(
             num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
@@ -104,7 +104,7 @@ class Residence:
         self,
         verifying: Verifying,
         scheduler: Scheduler,
-        streams: LiveStreams,
+        streams: OutputProcessor,
         statistics: Statistics,
     ) -> None:
         self._verifying = verifying
@@ -128,7 +128,7 @@ class Residence:
                 num_cached_tokens=sum(sequence.num_cached for sequence in admitted),
             )
 
-    async def plan(self, k: int) -> Plan:
+    async def plan(self, k: int) -> SchedulerOutput:
         """The next round; who must leave for it has left."""
         plan = self._scheduler.plan(k)
         while sequence := self._scheduler.preempt(plan, self._verifying.num_free_pages):

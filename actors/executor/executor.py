@@ -9,17 +9,21 @@ import os
 from functools import cache
 from typing import Protocol
 
-from outrider.actors.executor.worker_process import ChildProcess
-from outrider.actors.transport.worker_client import InlinePeer, Peer, SocketPeer
+from outrider.actors.executor.worker_process import WorkerProcess
+from outrider.actors.transport.worker_client import (
+    InlineWorkerClient,
+    SocketWorkerClient,
+    WorkerClient,
+)
 from outrider.actors.transport.worker_spec import WorkerSpec
 
 
-class Wiring(Protocol):
+class Executor(Protocol):
     """Starts and ends workers."""
 
     is_parallel: bool  # whether two workers can compute at the same time
 
-    async def start(self, spec: WorkerSpec) -> Peer:
+    async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's peer; an earlier one of its role is ended. Raises OutriderError."""
         ...
 
@@ -32,15 +36,15 @@ class Wiring(Protocol):
         ...
 
 
-class InlineWiring:
+class InlineExecutor:
     """Workers called in this process: generation from the command line, and most tests."""
 
     is_parallel = False
 
-    async def start(self, spec: WorkerSpec) -> Peer:
+    async def start(self, spec: WorkerSpec) -> WorkerClient:
         from outrider.actors.workers.loading import load_worker  # torch comes with it
 
-        return InlinePeer(load_worker(spec), os.getpid())
+        return InlineWorkerClient(load_worker(spec), os.getpid())
 
     async def end(self, role: str) -> None:
         pass
@@ -49,7 +53,7 @@ class InlineWiring:
         pass
 
 
-class ProcessWiring:
+class ProcessExecutor:
     """A subprocess per worker, over the same sockets as a cluster: no Ray."""
 
     def __init__(
@@ -67,19 +71,19 @@ class ProcessWiring:
         self._is_pinned = is_pinned
         self._keeps_off = keeps_off
         self._has_spare = has_spare
-        self._children: dict[str, ChildProcess] = {}  # by role
-        self._peers: dict[str, Peer] = {}
-        self._spare: ChildProcess | None = None
+        self._children: dict[str, WorkerProcess] = {}  # by role
+        self._peers: dict[str, WorkerClient] = {}
+        self._spare: WorkerProcess | None = None
         self._refilling = asyncio.Lock()
 
-    async def start(self, spec: WorkerSpec) -> Peer:
+    async def start(self, spec: WorkerSpec) -> WorkerClient:
         await self.end(spec.role)
         child = self._children[spec.role] = await self._child(spec.num_threads)
         own = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
         endpoint = await child.load(spec, own or tuple(cores()))  # it began on those of our thread
         if self._keeps_off and own and spec.role == "target":
             os.sched_setaffinity(0, cores() - set(own))
-        peer = self._peers[spec.role] = await SocketPeer.open(endpoint)
+        peer = self._peers[spec.role] = await SocketWorkerClient.open(endpoint)
         if self._has_spare:
             await self._refill(spec.num_threads)
         return peer
@@ -97,11 +101,11 @@ class ProcessWiring:
         if self._keeps_off and cores():
             os.sched_setaffinity(0, cores())
 
-    async def _child(self, num_threads: int) -> ChildProcess:
+    async def _child(self, num_threads: int) -> WorkerProcess:
         if self._spare is not None and self._spare.is_ready:
             spare, self._spare = self._spare, None
             return spare
-        return await ChildProcess.spawn(num_threads)
+        return await WorkerProcess.spawn(num_threads)
 
     async def _refill(self, num_threads: int) -> None:
         async with self._refilling:
@@ -109,7 +113,7 @@ class ProcessWiring:
                 await self._spare.end()
                 self._spare = None
             if self._spare is None:
-                self._spare = await ChildProcess.spawn(num_threads, is_spare=True)
+                self._spare = await WorkerProcess.spawn(num_threads, is_spare=True)
 
 
 @cache

@@ -14,13 +14,13 @@ from typing import Any
 
 from outrider.actors.errors import InvalidConfig, OutriderError, WorkerGone, WorkerLost
 from outrider.actors.transport.messages import Ping
-from outrider.actors.transport.worker_client import Peer
+from outrider.actors.transport.worker_client import WorkerClient
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Supervision:
+class RestartPolicy:
     """When a worker counts as lost, and when to start it again. Raises InvalidConfig."""
 
     deadline_s: float = 30.0  # without an answer: it hangs. A long prompt's chunk takes a while
@@ -67,9 +67,9 @@ class Supervisor:
     def __init__(
         self,
         role: str,
-        start: Callable[[], Awaitable[Peer]],
+        start: Callable[[], Awaitable[WorkerClient]],
         end: Callable[[], Awaitable[None]],
-        supervision: Supervision,
+        supervision: RestartPolicy,
     ) -> None:
         self.role = role
         self._start = start
@@ -78,13 +78,13 @@ class Supervisor:
         self._is_vital = role == "target"
         self._away_s = supervision.away_s
         self._losses: deque[float] = deque()  # when, within the window
-        self._peer: Peer | None = None
+        self._peer: WorkerClient | None = None
         self._health = WorkerHealth(role, 0, "", WorkerState.RESTARTING, "")
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def peer(self) -> Peer | None:
+    def peer(self) -> WorkerClient | None:
         """The worker, if it is up. A new worker is another peer."""
         return None if self._peer is None or self._peer.is_lost else self._peer
 
@@ -93,7 +93,7 @@ class Supervisor:
         """Whether there will be no other."""
         return self._health.state is WorkerState.FAILED
 
-    async def up(self) -> Peer:
+    async def up(self) -> WorkerClient:
         """The worker, as soon as it is up. Raises WorkerGone once it is given up."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.peer is not None or self.is_given_up)
@@ -107,7 +107,7 @@ class Supervisor:
             return replace(self._health, state=WorkerState.RESTARTING)
         return self._health
 
-    async def start(self) -> Peer:
+    async def start(self) -> WorkerClient:
         """Start the worker and watch it. Raises OutriderError if it cannot be started."""
         started = _now()
         peer = await self._start()
@@ -141,7 +141,7 @@ class Supervisor:
             log.warning("the %s is up again after %.2f s", self.role, pause_s)
             await self._take(successor)
 
-    async def _loss_of(self, peer: Peer) -> OutriderError:
+    async def _loss_of(self, peer: WorkerClient) -> OutriderError:
         """How the worker was lost, once it is. Answers come in order: a ping waits its turn."""
         ended = asyncio.ensure_future(peer.ended())
         try:
@@ -164,7 +164,7 @@ class Supervisor:
         finally:
             ended.cancel()
 
-    async def _successor(self) -> Peer:
+    async def _successor(self) -> WorkerClient:
         """A new worker in the lost one's place, after however many attempts."""
         while True:
             self._note(state=WorkerState.RESTARTING)
@@ -201,7 +201,7 @@ class Supervisor:
             self._note(state=WorkerState.FAILED, reason=reason)
             self._changed.notify_all()
 
-    async def _take(self, peer: Peer) -> None:
+    async def _take(self, peer: WorkerClient) -> None:
         async with self._changed:
             self._peer = peer
             self._note(state=WorkerState.UP, pid=peer.pid, node=peer.node)

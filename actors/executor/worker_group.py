@@ -11,29 +11,29 @@ from functools import partial
 from typing import cast
 
 from outrider.actors.errors import ModelRefused, OutriderError, WorkerLost
-from outrider.actors.executor.executor import Wiring
-from outrider.actors.executor.supervisor import Supervision, Supervisor, WorkerHealth
-from outrider.actors.transport.messages import Describe, Description
-from outrider.actors.transport.worker_client import Peer
+from outrider.actors.executor.executor import Executor
+from outrider.actors.executor.supervisor import RestartPolicy, Supervisor, WorkerHealth
+from outrider.actors.transport.messages import Describe, WorkerInfo
+from outrider.actors.transport.worker_client import WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec
 
 Progress = Callable[[str], None]
 
 
-class Crew:
+class WorkerGroup:
     """A target, and perhaps a draft; a pair in one process is a target."""
 
     def __init__(
         self,
         specs: Sequence[WorkerSpec],
-        wiring: Wiring,
-        supervision: Supervision,
+        wiring: Executor,
+        supervision: RestartPolicy,
         progress: Progress,
     ) -> None:
         self._wiring = wiring
         self._deadline_s = supervision.deadline_s
         self._progress = progress
-        self._facts: dict[str, Description] = {}  # by role
+        self._facts: dict[str, WorkerInfo] = {}  # by role
         self._is_paired = any(spec.paired_draft is not None for spec in specs)
         self._supervisors = {
             spec.role: Supervisor(
@@ -51,7 +51,7 @@ class Crew:
         return self._supervisors.get("draft")
 
     @property
-    def facts(self) -> Description:
+    def facts(self) -> WorkerInfo:
         """The target's, once it has started."""
         return self._facts["target"]
 
@@ -76,7 +76,7 @@ class Crew:
             healths += (replace(healths[0], role="draft"),)
         return healths
 
-    async def _start(self, spec: WorkerSpec) -> Peer:
+    async def _start(self, spec: WorkerSpec) -> WorkerClient:
         self._progress(f"loading the {spec.role} from {spec.model}")
         started = time.perf_counter()
         peer = await self._wiring.start(spec)
@@ -97,9 +97,9 @@ class Crew:
         )
         return peer
 
-    async def _describe(self, peer: Peer) -> Description:
+    async def _describe(self, peer: WorkerClient) -> WorkerInfo:
         try:
             async with asyncio.timeout(self._deadline_s):
-                return cast(Description, await peer.call(Describe()))
+                return cast(WorkerInfo, await peer.call(Describe()))
         except TimeoutError:
             raise WorkerLost(f"The {peer.role} did not say what it is") from None

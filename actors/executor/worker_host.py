@@ -5,7 +5,7 @@ of.
 from collections.abc import Iterable
 from secrets import token_bytes
 
-from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.handshake import SECRET_LEN
 from outrider.actors.transport.server import WorkerServer
 from outrider.actors.transport.worker_spec import WorkerSpec
@@ -22,7 +22,7 @@ class WorkerHost:
         worker = load_worker(spec, warms_up=True)
         self._server = WorkerServer(worker, secret or token_bytes(SECRET_LEN), folder)
 
-    def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> Endpoint:
+    def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> WorkerAddress:
         """Bind and serve in the background."""
         return self._server.listen(tcp_host, tcp_ports)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outrider.actors.errors import WorkerLost
-from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.handshake import SECRET_LEN
 from outrider.actors.transport.worker_client import error_of
 from outrider.actors.transport.worker_spec import WorkerSpec, thread_environment
@@ -21,7 +21,7 @@ START_TIMEOUT_S = 600.0  # a large model from a slow disk
 KILL_AFTER_S = 0.2  # one that is idle has ended by then, or is seen to be dead
 
 
-class ChildProcess:
+class WorkerProcess:
     """One process, and the folder of its socket: ours, as it may not live to remove it."""
 
     def __init__(self, process: asyncio.subprocess.Process, folder: str) -> None:
@@ -30,7 +30,7 @@ class ChildProcess:
         self._ready: asyncio.Task[bytes] | None = None  # of a spare: the line that says so
 
     @classmethod
-    async def spawn(cls, num_threads: int, is_spare: bool = False) -> "ChildProcess":
+    async def spawn(cls, num_threads: int, is_spare: bool = False) -> "WorkerProcess":
         """A process that imports what a worker needs; a spare does so in the background."""
         folder = tempfile.mkdtemp(prefix="outrider-")  # mode 0700
         try:
@@ -65,7 +65,7 @@ class ChildProcess:
         """
         return self.is_running and self._ready is not None and self._ready.done()
 
-    async def load(self, spec: WorkerSpec, cores: Sequence[int]) -> Endpoint:
+    async def load(self, spec: WorkerSpec, cores: Sequence[int]) -> WorkerAddress:
         """Have it become this worker, on these cores if any are named. Raises OutriderError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -95,12 +95,12 @@ class ChildProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _endpoint_of(spec: WorkerSpec, line: bytes) -> Endpoint:
+def _endpoint_of(spec: WorkerSpec, line: bytes) -> WorkerAddress:
     """The worker's first line: its endpoint, or why there is none."""
     if not line:
         raise WorkerLost(f"The {spec.role} ended while it was starting")
     try:
-        answer = msgspec.json.decode(line, type=tuple[Endpoint | None, str, str])
+        answer = msgspec.json.decode(line, type=tuple[WorkerAddress | None, str, str])
     except msgspec.MsgspecError as error:
         raise WorkerLost(f"The {spec.role} answered {line[:80]!r}: {error}") from error
     endpoint, kind, message = answer

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from outrider.actors.errors import IllegalTransition
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 
 
@@ -77,7 +77,7 @@ class Decoder:
             )
         self._keep(len(self._history) - 1)
         self._catch_up(len(self._history) - 1)
-        chunk = Chunk(self._cache, tokens, len(tokens), parents)
+        chunk = Segment(self._cache, tokens, len(tokens), parents)
         rows = self._runner.forward([chunk])
         self._keep(len(self._history))
         self._drafts, self._rows = [], rows[:1]
@@ -117,11 +117,11 @@ class Decoder:
     def _catch_up(self, length: int) -> None:
         missing = self._history[self._cache.len : length]
         if missing:
-            self._runner.forward([Chunk(self._cache, missing, 0)])
+            self._runner.forward([Segment(self._cache, missing, 0)])
 
     def _run(
         self, tokens: Sequence[int], num_logits: int, behind: Sequence[int] = ()
     ) -> torch.Tensor:
         """Forward what the cache lacks of history + behind, and then `tokens`."""
         text = [*self._history, *behind, *tokens][self._cache.len :]
-        return self._runner.forward([Chunk(self._cache, text, num_logits)])
+        return self._runner.forward([Segment(self._cache, text, num_logits)])

@@ -22,7 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.actors.errors import InvalidConfig, OutriderError
-from outrider.kernels.contract.verdict import Backend, DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    Backend,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 
 Floats = npt.NDArray[np.floating]
 
@@ -144,7 +150,7 @@ class SpeculativeDecoder:
         self._draft = draft
         self._target = target
         self._backend = backend
-        self._sampling = Sampling.of(rule=Rule.REJECTION, seed=seed)
+        self._sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
 
     def reset_metrics(self) -> None:
         """Count from zero again."""
@@ -234,7 +240,7 @@ class SpeculativeDecoder:
     ) -> tuple[int, int]:
         """Number accepted, and the recovered or bonus token."""
         count = len(proposal.tokens)
-        proposals = Proposals(
+        proposals = SpecDecodeMetadata(
             num_drafted=np.array([count], np.int32),
             position=np.array([position], np.int32),
             tokens=np.array(proposal.tokens, np.int32),

@@ -2,7 +2,7 @@
 
 import torch
 
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.paged_model import PagedModel, forward
 from outrider.actors.runner.selftest import sample_tokens
@@ -11,7 +11,7 @@ TEXT_LEN, HELD = 24, 6
 NEIGHBOUR_LENS = (1, 5, 30, 64)
 
 
-def probe(model: PagedModel, pool: KvPool, vocab_size: int) -> str:
+def check_batch_invariance(model: PagedModel, pool: KvPool, vocab_size: int) -> str:
     """What made the last HELD rows of a text change, or "" where nothing did.
 
     The text alone, token by token, is compared with the text in one chunk, in a batch of
@@ -33,15 +33,15 @@ def probe(model: PagedModel, pool: KvPool, vocab_size: int) -> str:
 
 def _one_by_one(model: PagedModel, pool: KvPool, text: list[int], start: int) -> torch.Tensor:
     cache = pool.open()
-    forward(model, pool, [Chunk(cache, text[:start], 0)])
-    rows = [forward(model, pool, [Chunk(cache, [token])]) for token in text[start:]]
+    forward(model, pool, [Segment(cache, text[:start], 0)])
+    rows = [forward(model, pool, [Segment(cache, [token])]) for token in text[start:]]
     pool.close(cache)
     return torch.cat(rows)
 
 
 def _one_chunk(model: PagedModel, pool: KvPool, text: list[int], start: int) -> torch.Tensor:
     cache = pool.open()
-    rows = forward(model, pool, [Chunk(cache, text, len(text) - start)])
+    rows = forward(model, pool, [Segment(cache, text, len(text) - start)])
     pool.close(cache)
     return rows
 
@@ -52,11 +52,11 @@ def _in_a_batch(model: PagedModel, pool: KvPool, text: list[int], start: int) ->
     others = [pool.open() for _ in NEIGHBOUR_LENS]
     for cut, end in ((0, 7), (7, len(text))):
         chunks = [
-            Chunk(other, (text * 3)[:num], 1)
+            Segment(other, (text * 3)[:num], 1)
             for other, num in zip(others, NEIGHBOUR_LENS, strict=True)
         ]
         num_logits = max(0, end - max(cut, start))
-        chunks.insert(2, Chunk(cache, text[cut:end], num_logits))
+        chunks.insert(2, Segment(cache, text[cut:end], num_logits))
         rows = forward(model, pool, chunks)[2 : 2 + num_logits]
         for other in others:
             pool.truncate(other, 0)
@@ -67,11 +67,11 @@ def _in_a_batch(model: PagedModel, pool: KvPool, text: list[int], start: int) ->
 
 def _behind_drafts(model: PagedModel, pool: KvPool, text: list[int], start: int) -> torch.Tensor:
     cache = pool.open()
-    forward(model, pool, [Chunk(cache, text[:start], 0)])
+    forward(model, pool, [Segment(cache, text[:start], 0)])
     rows = []
     for at in range(start, len(text)):
         junk = text[: 1 + at % 5]
-        rows.append(forward(model, pool, [Chunk(cache, [text[at], *junk], 1 + len(junk))])[:1])
+        rows.append(forward(model, pool, [Segment(cache, [text[at], *junk], 1 + len(junk))])[:1])
         pool.truncate(cache, at + 1)
     pool.close(cache)
     return torch.cat(rows)
@@ -80,7 +80,7 @@ def _behind_drafts(model: PagedModel, pool: KvPool, text: list[int], start: int)
 def _in_a_tree(model: PagedModel, pool: KvPool, text: list[int], start: int) -> torch.Tensor:
     """The text's end as every second node of a tree; the others are rejected siblings."""
     cache = pool.open()
-    forward(model, pool, [Chunk(cache, text[:start], 0)])
+    forward(model, pool, [Segment(cache, text[:start], 0)])
     tokens, parents, last = [text[start]], [-1], 0
     path = [0]
     for token in text[start + 1 :]:
@@ -88,6 +88,6 @@ def _in_a_tree(model: PagedModel, pool: KvPool, text: list[int], start: int) -> 
         parents += [last, last]
         last = len(tokens) - 1
         path.append(last)
-    rows = forward(model, pool, [Chunk(cache, tokens, len(tokens), parents)])[path]
+    rows = forward(model, pool, [Segment(cache, tokens, len(tokens), parents)])[path]
     pool.close(cache)
     return rows

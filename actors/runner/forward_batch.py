@@ -12,19 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
-from outrider.actors.runner.kv.pool import Cache, KvPool
+from outrider.actors.runner.kv.pool import KvPool, PageTable
 
 NOT_A_TREE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class Segment:
     """New tokens of one sequence: prompt, decode, or a proposal, 0 <= num_logits <= len(tokens).
 
     A tree's nodes are the cache's rows from `root` on: those already there, then the new tokens.
     """
 
-    cache: Cache
+    cache: PageTable
     tokens: Sequence[int]
     num_logits: int = 1  # of the last so many tokens
     parents: Sequence[int] | None = None  # of every node; -1 for a root; None is a chain
@@ -69,7 +69,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ForwardBatch:
     """The table of one forward. Columns: outrider.actors.runner.cpu.paged_attention."""
 
     tokens: npt.NDArray[np.int64]  # [T, 6] id, position, slot, chain end, path offset, write row
@@ -77,7 +77,7 @@ class Step:
     wanted: list[int]  # indices of the tokens whose logits are returned
 
 
-def check(chunks: Sequence[Chunk], vocab_size: int, context_len: int) -> None:
+def check(chunks: Sequence[Segment], vocab_size: int, context_len: int) -> None:
     """Refuse what no forward can do, before anything is touched.
 
     Raises InvalidRequest (context, token ids) or IllegalTransition (closed or repeated caches).
@@ -98,7 +98,7 @@ def check(chunks: Sequence[Chunk], vocab_size: int, context_len: int) -> None:
             )
 
 
-def pack(chunks: Sequence[Chunk], pool: KvPool) -> Step:
+def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
     """The step's table; the pages must be reserved."""
     table: list[tuple[int, int, int, int, int, int]] = []
     paths: list[int] = []
@@ -119,4 +119,4 @@ def pack(chunks: Sequence[Chunk], pool: KvPool) -> Step:
             run = [pages[at // size] * size + at % size for at in chunk.path(index)]
             table.append((token, root + len(run) - 1, slot, root, len(paths), run[-1]))
             paths += run
-    return Step(np.array(table, np.int64), np.array(paths or (0,), np.int64), wanted)
+    return ForwardBatch(np.array(table, np.int64), np.array(paths or (0,), np.int64), wanted)

@@ -15,17 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from outrider.actors.runner.attention.interface import Facts
-from outrider.actors.runner.attention.paged import Pages
-from outrider.actors.runner.attention.probe import Trace
+from outrider.actors.runner.attention.interface import AttentionParams
+from outrider.actors.runner.attention.paged import PagedAttention
+from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.cpu import layer_ops
 from outrider.actors.runner.cpu.linear import PackedLinear, PanelLinear, merged
 from outrider.actors.runner.cpu.matmul import Floats
 from outrider.actors.runner.cpu.norm import RmsNorm, as_rms_norm
 from outrider.actors.runner.cpu.paged_attention import POSITION, TOKEN_ID, attend_projected
-from outrider.actors.runner.forward_batch import Step
+from outrider.actors.runner.forward_batch import ForwardBatch
 from outrider.actors.runner.kv.pool import KvPool
-from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.replacement import ModulePatches
 
 FEW_POSITIONS = 16384
 LEAST_POSITIONS = 512  # the probe goes beyond a very short context
@@ -76,7 +76,9 @@ def account(module: nn.Module, parts: list[nn.Module | None]) -> None:
 class FusedAttention(nn.Module):
     """Stands for an attention module: qkv product, attend_projected, out product."""
 
-    def __init__(self, attention: Any, facts: Facts, trace: Trace, min_rows: int) -> None:
+    def __init__(
+        self, attention: Any, facts: AttentionParams, trace: AttentionProbe, min_rows: int
+    ) -> None:
         super().__init__()
         self.layer: int = attention.layer_idx
         kv_heads, width, value_width = trace.shapes[self.layer]
@@ -108,7 +110,7 @@ class FusedAttention(nn.Module):
         self,
         hidden_states: torch.Tensor,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        step: Pages,
+        step: PagedAttention,
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         """Shapes: hidden_states [1, T, H] → [1, T, H]."""
@@ -116,7 +118,9 @@ class FusedAttention(nn.Module):
         mixed = self.rows(hidden, step.rope(position_embeddings), step.step, step.pool)
         return torch.from_numpy(mixed)[None], None
 
-    def rows(self, hidden: Floats, rope: tuple[Floats, Floats], step: Step, pool: KvPool) -> Floats:
+    def rows(
+        self, hidden: Floats, rope: tuple[Floats, Floats], step: ForwardBatch, pool: KvPool
+    ) -> Floats:
         """Shapes: hidden [T, H], rope's [T, rotary width] → [T, H]."""
         qkv = self.rows_in(hidden)
         mixed = np.empty((len(qkv), self.mixed_width), np.float32)
@@ -184,7 +188,7 @@ class FusedLayer(nn.Module):
         self,
         hidden_states: torch.Tensor,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        step: Pages,
+        step: PagedAttention,
         **_: Any,
     ) -> torch.Tensor:
         """Shapes: hidden_states [1, T, H] → [1, T, H]."""
@@ -193,7 +197,7 @@ class FusedLayer(nn.Module):
         return hidden_states
 
     def advance(
-        self, hidden: Floats, rope: tuple[Floats, Floats], step: Step, pool: KvPool
+        self, hidden: Floats, rope: tuple[Floats, Floats], step: ForwardBatch, pool: KvPool
     ) -> None:
         """Shapes: hidden [T, H], changed in place, rope's [T, rotary width]."""
         normed = np.empty_like(hidden)
@@ -234,7 +238,11 @@ class FusedModel:
         return tuple(each[0].contiguous().numpy() for each in found)
 
     def logits(
-        self, tokens: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], step: Step, pool: KvPool
+        self,
+        tokens: npt.NDArray[np.int64],
+        wanted: npt.NDArray[np.int64],
+        step: ForwardBatch,
+        pool: KvPool,
     ) -> Floats:
         """Of the tokens `wanted`. Shapes: tokens [T', 6], the step's and perhaps more → [W, V]."""
         ids, positions = tokens[:, TOKEN_ID], tokens[:, POSITION]
@@ -254,7 +262,9 @@ class FusedModel:
         return self.head.rows(last)
 
 
-def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_rows: int) -> None:
+def fuse_blocks(
+    model: nn.Module, trace: AttentionProbe, changes: ModulePatches, *, min_rows: int
+) -> None:
     """Replace every attention and MLP module whose structure is known."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -269,7 +279,7 @@ def fuse_blocks(model: nn.Module, trace: Trace, changes: Replacements, *, min_ro
                 continue
 
 
-def fuse_layers(model: nn.Module, changes: Replacements) -> None:
+def fuse_layers(model: nn.Module, changes: ModulePatches) -> None:
     """Replace every decoder layer whose structure is known and whose blocks are fused."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

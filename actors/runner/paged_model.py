@@ -10,15 +10,15 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from outrider.actors.runner.attention.paged import Pages
-from outrider.actors.runner.attention.probe import Trace
+from outrider.actors.runner.attention.paged import PagedAttention
+from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.cpu.linear import PackedLinear, can_pack, pack_linears, padded_rows
 from outrider.actors.runner.cpu.norm import fuse_norms
-from outrider.actors.runner.forward_batch import Chunk, Step, pack
+from outrider.actors.runner.forward_batch import ForwardBatch, Segment, pack
 from outrider.actors.runner.fused_model import FusedModel, NotRecognised, fuse_blocks, fuse_layers
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
-from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.replacement import ModulePatches
 
 
 class ByRow(nn.Module):
@@ -44,10 +44,12 @@ class PagedModel:
     and norms; 1 linears and norms; 0 nothing.
     """
 
-    def __init__(self, loaded: LoadedModel, traced: Trace, *, is_exact: bool, level: int) -> None:
+    def __init__(
+        self, loaded: LoadedModel, traced: AttentionProbe, *, is_exact: bool, level: int
+    ) -> None:
         self.model, self.device = loaded.model, loaded.device
         self.is_exact = is_exact
-        self.changes = Replacements()
+        self.changes = ModulePatches()
         min_rows = 2 if is_exact else 1
         is_cpu = self.device == "cpu"
         self.level = level
@@ -84,7 +86,7 @@ class PagedModel:
                     found = True
         return found
 
-    def run(self, step: Step, pool: KvPool) -> torch.Tensor:
+    def run(self, step: ForwardBatch, pool: KvPool) -> torch.Tensor:
         """Float32 logits [W, V] of the step's wanted tokens."""
         tokens, wanted = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
         if self.fused is not None:
@@ -97,7 +99,11 @@ class PagedModel:
 
     @torch.inference_mode()
     def _logits(
-        self, tokens: npt.NDArray[np.int64], places: npt.NDArray[np.int64], step: Step, pool: KvPool
+        self,
+        tokens: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        step: ForwardBatch,
+        pool: KvPool,
     ) -> torch.Tensor:
         """The same through the modules, for the rows of a padded table."""
         table, wanted = (torch.from_numpy(rows).to(self.device) for rows in (tokens, places))
@@ -105,7 +111,7 @@ class PagedModel:
             "input_ids": table[None, :, 0],
             "position_ids": table[None, :, 1],
             "use_cache": False,
-            "step": Pages(pool, step, is_by_row=self.is_exact),
+            "step": PagedAttention(pool, step, is_by_row=self.is_exact),
         }
         if self.is_direct:
             hidden = self.body(**asked)[0][0].index_select(0, wanted)
@@ -120,7 +126,7 @@ class PagedModel:
         return np.concatenate((rows, rows[-1:].repeat(num_added, axis=0))) if num_added else rows
 
 
-def forward(model: PagedModel, pool: KvPool, chunks: Sequence[Chunk]) -> torch.Tensor:
+def forward(model: PagedModel, pool: KvPool, chunks: Sequence[Segment]) -> torch.Tensor:
     """One forward of checked chunks: reserve, run, advance. PoolExhausted changes nothing."""
     pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
     logits = model.run(pack(chunks, pool), pool)

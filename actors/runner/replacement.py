@@ -3,7 +3,7 @@
 from torch import nn
 
 
-class Replacements:
+class ModulePatches:
     """What was swapped, in order, so that a failed self-test can undo it."""
 
     def __init__(self) -> None:

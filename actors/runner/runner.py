@@ -12,10 +12,10 @@ from typing import Literal
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidConfig, ModelRefused
-from outrider.actors.runner.attention.probe import Trace, trace
-from outrider.actors.runner.batch_invariance import probe
-from outrider.actors.runner.forward_batch import Chunk, check
-from outrider.actors.runner.kv.pool import Cache, KvPool
+from outrider.actors.runner.attention.probe import AttentionProbe, trace
+from outrider.actors.runner.batch_invariance import check_batch_invariance
+from outrider.actors.runner.forward_batch import Segment, check
+from outrider.actors.runner.kv.pool import KvPool, PageTable
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.paged_model import PagedModel, forward
 from outrider.actors.runner.selftest import TEXT_LEN, reference_logits, sample_tokens, selftest
@@ -62,7 +62,7 @@ class Runner:
         self.model.changes.keep()  # one copy of the weights
         self.pool = self._pool(traced, num_tokens, page_size)
 
-    def _pool(self, traced: Trace, num_tokens: int, page_size: int) -> KvPool:
+    def _pool(self, traced: AttentionProbe, num_tokens: int, page_size: int) -> KvPool:
         return KvPool(
             traced.shapes,
             num_tokens=num_tokens,
@@ -72,7 +72,7 @@ class Runner:
             device=self.loaded.device,
         )
 
-    def _candidates(self, traced: Trace) -> Iterator[PagedModel]:
+    def _candidates(self, traced: AttentionProbe) -> Iterator[PagedModel]:
         """Fastest first; each is built only when the one before has failed its self-test."""
         for level in (3, 2, 1, 0):
             model = PagedModel(self.loaded, traced, is_exact=self.numerics == "exact", level=level)
@@ -80,7 +80,7 @@ class Runner:
             model.changes.undo()
 
     def _first_sound(
-        self, traced: Trace, pool: KvPool, text: list[int], wanted: torch.Tensor
+        self, traced: AttentionProbe, pool: KvPool, text: list[int], wanted: torch.Tensor
     ) -> PagedModel:
         trouble = ""
         for model in self._candidates(traced):
@@ -97,9 +97,9 @@ class Runner:
         )
 
     def _probe(self, pool: KvPool, is_strict: bool) -> None:
-        reason = probe(self.model, pool, self.vocab_size)
+        reason = check_batch_invariance(self.model, pool, self.vocab_size)
         if reason and self.model.isolate_experts():
-            reason = probe(self.model, pool, self.vocab_size)
+            reason = check_batch_invariance(self.model, pool, self.vocab_size)
         if reason and is_strict:
             raise InvalidConfig(f"Got numerics='exact', but {reason}; accepted here: 'fast'")
         if reason:
@@ -109,15 +109,15 @@ class Runner:
     def num_free_pages(self) -> int:
         return self.pool.num_free_pages
 
-    def open(self) -> Cache:
+    def open(self) -> PageTable:
         """A new, empty cache."""
         return self.pool.open()
 
-    def close(self, cache: Cache) -> None:
+    def close(self, cache: PageTable) -> None:
         """Give a cache's pages back."""
         self.pool.close(cache)
 
-    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
         """Run all chunks as one forward; every token's rows are written and every len advances.
 
         Returns float32 logits [sum of num_logits, V], chunk by chunk. Raises, with nothing changed,
@@ -128,11 +128,11 @@ class Runner:
         check(chunks, self.num_embeddings, self.context_len)
         return forward(self.model, self.pool, chunks)
 
-    def rollback(self, cache: Cache, length: int) -> None:
+    def rollback(self, cache: PageTable, length: int) -> None:
         """Forget every row from `length` on. Raises IllegalTransition beyond history."""
         self.pool.truncate(cache, length)
 
-    def accept_path(self, cache: Cache, base: int, nodes: Sequence[int]) -> None:
+    def accept_path(self, cache: PageTable, base: int, nodes: Sequence[int]) -> None:
         """Keep one path of the tree that was forwarded at `base`: its rows move down, the rest go.
 
         `nodes` are indices into the tree's tokens, from the root down.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.paged_model import PagedModel, forward
@@ -41,10 +41,10 @@ def selftest(
     """What differs between the model and the reference [T, V], or "" where nothing does."""
     cache = pool.open()
     try:
-        first = forward(model, pool, [Chunk(cache, tokens[:PROMPT_LEN], PROMPT_LEN)])
-        second = forward(model, pool, [Chunk(cache, [tokens[PROMPT_LEN]], 1)])
+        first = forward(model, pool, [Segment(cache, tokens[:PROMPT_LEN], PROMPT_LEN)])
+        second = forward(model, pool, [Segment(cache, [tokens[PROMPT_LEN]], 1)])
         a, b, c = tokens[PROMPT_LEN + 1 : TEXT_LEN]
-        tree = Chunk(
+        tree = Segment(
             cache, [a, c, b, a, c], 5, parents=[-1, 0, 0, 1, 2]
         )  # path 0, 2, 4 is the text
         third = forward(model, pool, [tree])[[0, 2, 4]]

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 
-DEFAULT_SPECULATION = Speculation()
+DEFAULT_SPECULATION = SpeculationParams()
 
 
 class FinishReason(StrEnum):
@@ -23,7 +23,7 @@ class Request:
     sampling: SamplingParams
     seed: int  # 0 ≤ seed < 2^64
     choice: int = 0  # index among the choices of its own prompt
-    speculation: Speculation = DEFAULT_SPECULATION
+    speculation: SpeculationParams = DEFAULT_SPECULATION
     prediction_ids: tuple[int, ...] = ()  # what the client expects; drafted from, never believed
     resumed: "Resumed | None" = None
     tenant: str = ""  # whose it is; those who wait take turns
@@ -49,7 +49,7 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class OutputDelta:
     """What one commit added to one sequence."""
 
     token_ids: tuple[int, ...]

@@ -89,7 +89,7 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Speculation:
+class SpeculationParams:
     """Speculation as one request wants it. Changes speed, never the text."""
 
     is_enabled: bool = True

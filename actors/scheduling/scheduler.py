@@ -17,7 +17,7 @@ AGING_S = 30.0  # waiting so long is worth a step of priority: nobody starves
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SchedulerConfig:
     """What bounds a round."""
 
     num_pages: int  # of the target's pool
@@ -29,7 +29,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Plan:
+class SchedulerOutput:
     """One round."""
 
     rows: list[Sequence] = field(default_factory=list)  # get a verdict
@@ -49,7 +49,7 @@ class Plan:
 class Scheduler:
     """Waiting and running sequences. The free pages are the target's own count of them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SchedulerConfig) -> None:
         self.limits = limits
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []  # by when they were admitted
@@ -101,7 +101,7 @@ class Scheduler:
                 return sequence if self._has_room(sequence, num_free) else None
         return None
 
-    def preempt(self, plan: Plan, num_free: int) -> Sequence | None:
+    def preempt(self, plan: SchedulerOutput, num_free: int) -> Sequence | None:
         """Move the newest of the least important back to waiting, if the plan needs more pages
         than are free.
         """
@@ -117,9 +117,9 @@ class Scheduler:
         self.waiting.append(newest)
         return newest
 
-    def plan(self, k: int) -> Plan:
+    def plan(self, k: int) -> SchedulerOutput:
         """The next round, if each decoding row drafts up to k tokens."""
-        plan = Plan([s for s in self.running if s.state is State.DECODING])
+        plan = SchedulerOutput([s for s in self.running if s.state is State.DECODING])
         budget = max(MIN_CHUNK, self.limits.token_budget - len(plan.rows) * (k + 1))
         for sequence in self.running:
             if budget <= 0:

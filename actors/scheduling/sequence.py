@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from outrider.actors.errors import IllegalTransition
 from outrider.actors.scheduling.request import FinishReason, Request
-from outrider.actors.transport.rows import EditRules, OpenRow
+from outrider.actors.transport.rows import LogitsParams, OpenRow
 
 
 class State(Enum):
@@ -164,7 +164,7 @@ class Sequence:
             prompt_top=None if self.output_ids else sampling.prompt_logprobs,
         )
 
-    def _edit_rules(self) -> EditRules | None:
+    def _edit_rules(self) -> LogitsParams | None:
         """What a worker does to its logits; None takes them as they are."""
         sampling = self.request.sampling
         penalties = sampling.frequency_penalty, sampling.presence_penalty
@@ -178,7 +178,7 @@ class Sequence:
             return None
         grammar = sampling.grammar
         ends = () if sampling.ignores_eos and grammar is None else self._eos_ids
-        return EditRules(
+        return LogitsParams(
             bias_ids=tuple(token_id for token_id, _ in sampling.logit_bias),
             bias=tuple(bias for _, bias in sampling.logit_bias),
             repetition=sampling.repetition_penalty,

@@ -7,7 +7,7 @@ from outrider.actors.scheduling.sequence import Sequence
 EMPTY_WIDTH = 3  # a lone position is worth the guesses of so many
 
 
-class Depth:
+class DraftLength:
     """The present choice, as it applies to one sequence or another."""
 
     def __init__(self) -> None:

@@ -9,15 +9,15 @@ import logging
 from dataclasses import dataclass, field
 
 from outrider.actors.lookahead.round_report import DraftPasses, Lookup, Origin
-from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.draft_length import Depth
-from outrider.actors.spec_decode.proposer import NOTHING, Fill, Proposal, Proposals
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.proposer import NOTHING, Fallback, Proposal, Proposals
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import AnyMessage, Close, Forecasts, Open, Outcomes
 from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow, TokenId
-from outrider.actors.transport.worker_client import Peer
+from outrider.actors.transport.worker_client import WorkerClient
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ class Forecast:
                 self.branches[number].rows += row.rows[at : at + 1]
 
 
-class Forecasting:
+class ForecastDraft:
     """A draft worker that rides ahead, or none."""
 
-    def __init__(self, depth: Depth, statistics: Statistics, trace: Trace) -> None:
+    def __init__(self, depth: DraftLength, statistics: Statistics, trace: Trace) -> None:
         self._depth = depth
         self._trace = trace
         self._statistics = statistics
-        self._peer: Peer | None = None
+        self._peer: WorkerClient | None = None
         self._opened: dict[int, int] = {}  # committed length it knows of, by sequence
         self._stopped: set[int] = set()  # of those, which it cannot follow any more
         self._forecasts: dict[int, Forecast] = {}
@@ -67,7 +67,7 @@ class Forecasting:
         self.passes: list[DraftPasses] = []
         self.failure = ""
 
-    def use(self, peer: Peer | None) -> None:
+    def use(self, peer: WorkerClient | None) -> None:
         if peer is not self._peer:
             self._peer, self._untold = peer, None
             for known in (self._opened, self._stopped, self._forecasts, self._found):
@@ -93,7 +93,7 @@ class Forecasting:
             for sequence in new:  # each by itself: the prompts of a full batch are no one frame
                 self._peer.tell(Open((sequence.open_row(),)))
 
-    async def propose(self, plan: Plan, given: Proposals, fill: Fill) -> Proposals:
+    async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
         """The branches that came true. The draft is told of every proposal on its way, once the
         target has it: that one must not wait.
         """
@@ -131,7 +131,7 @@ class Forecasting:
         if outcomes is not None and self._peer is not None:
             self._peer.tell(outcomes)
 
-    def _proposal(self, sequence: Sequence, fill: Fill) -> Proposal:
+    def _proposal(self, sequence: Sequence, fill: Fallback) -> Proposal:
         branch = self._found.pop(sequence.seq, None)
         k = self._depth.draft_k(sequence)
         if branch is None or not branch.tokens or k == 0:

@@ -10,41 +10,41 @@ from collections.abc import Iterable
 
 from outrider.actors.errors import OutriderError, WorkerFailed
 from outrider.actors.lookahead.round_report import DraftPasses, Lookup, Origin
-from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.draft_length import Depth
-from outrider.actors.spec_decode.proposer import Fill, Proposal
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.proposer import Fallback, Proposal
 from outrider.actors.spec_decode.proposer import Proposals as Given
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
-from outrider.actors.transport.messages import Close, Open, Proposals, Propose
+from outrider.actors.transport.messages import Close, Open, Propose, ProposeReply
 from outrider.actors.transport.rows import PrefillRow, ProposeRow
-from outrider.actors.transport.worker_client import Peer
+from outrider.actors.transport.worker_client import WorkerClient
 
 PATIENCE_S = 1.0  # a round waits no longer for a draft that fell silent
 
 log = logging.getLogger(__name__)
 
 
-class Drafting:
+class LockstepDraft:
     """A draft worker in lockstep, or none: each round asks it and waits."""
 
     def __init__(
-        self, depth: Depth, token_budget: int, statistics: Statistics, trace: Trace
+        self, depth: DraftLength, token_budget: int, statistics: Statistics, trace: Trace
     ) -> None:
         self._depth = depth
         self._trace = trace
         self._token_budget = token_budget
         self._statistics = statistics
-        self._peer: Peer | None = None
+        self._peer: WorkerClient | None = None
         self._opened: set[int] = set()  # sequences to close; it may have stopped to follow some
         self._bases: dict[int, int] = {}  # committed length it knows of, where it follows
         self._behind: dict[int, int] = {}  # tokens it has yet to compute there before proposing
-        self._late: asyncio.Task[Proposals | None] | None = None  # an answer still to come
+        self._late: asyncio.Task[ProposeReply | None] | None = None  # an answer still to come
         self.passes: list[DraftPasses] = []
         self.failure = ""
 
-    def use(self, peer: Peer | None) -> None:
+    def use(self, peer: WorkerClient | None) -> None:
         if peer is not self._peer:
             self._peer = peer
             self._late = None
@@ -68,7 +68,9 @@ class Drafting:
             for sequence in new:  # each by itself: the prompts of a full batch are no one frame
                 self._peer.tell(Open((sequence.open_row(),)))
 
-    async def propose(self, plan: Plan, given: Given, fill: Fill) -> dict[int, Proposal]:
+    async def propose(
+        self, plan: SchedulerOutput, given: Given, fill: Fallback
+    ) -> dict[int, Proposal]:
         found = await self._answer(self.ask(plan, given)) | given
         return {s.seq: found.get(s.seq) or fill(s) for s in plan.rows}
 
@@ -87,7 +89,7 @@ class Drafting:
         answer = self._late.result()
         return {} if answer is None else self.take(ask, answer)
 
-    def ask(self, plan: Plan, given: Given) -> Propose | None:
+    def ask(self, plan: SchedulerOutput, given: Given) -> Propose | None:
         """What to ask the draft for this round, if anything. Who is behind catches up in chunks."""
         left, rows, prefill = self._token_budget, [], []
         for sequence in plan.rows:
@@ -108,7 +110,7 @@ class Drafting:
                 prefill.append(PrefillRow(sequence.seq, size))
         return Propose(tuple(rows), tuple(prefill)) if rows or prefill else None
 
-    def take(self, ask: Propose, answer: Proposals) -> dict[int, Proposal]:
+    def take(self, ask: Propose, answer: ProposeReply) -> dict[int, Proposal]:
         """The answer, by sequence; what the draft cannot follow any more is not asked again."""
         self.failure = ""
         num_passes, seconds = answer.num_passes, answer.forward_s
@@ -132,13 +134,13 @@ class Drafting:
             if row.tokens
         }
 
-    async def _call(self, ask: Propose) -> Proposals | None:
+    async def _call(self, ask: Propose) -> ProposeReply | None:
         """The draft's answer; none if it failed, and then it does not follow these any more."""
         peer = self._peer
         assert peer is not None
         try:
             answer = await peer.call(ask)
-            if not isinstance(answer, Proposals):
+            if not isinstance(answer, ProposeReply):
                 raise WorkerFailed(f"Got {type(answer).__name__}, expected Proposals")
         except OutriderError as error:
             if not peer.is_lost:  # else another takes its place

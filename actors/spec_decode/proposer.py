@@ -12,14 +12,14 @@ from outrider.actors.lookahead.round_report import (
     RoundReport,
     RowReport,
 )
-from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.draft_length import Depth
+from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.ngram import NgramDrafter
 from outrider.actors.spec_decode.drafters.prediction import PredictionDrafter
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.transport.rows import SparseRow, TokenId
-from outrider.actors.transport.worker_client import Peer
+from outrider.actors.transport.worker_client import WorkerClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Proposal:
 
 NOTHING = Proposal()
 
-Fill = Callable[[Sequence], Proposal]
+Fallback = Callable[[Sequence], Proposal]
 Proposals = dict[int, Proposal]  # by sequence
 
 
-class Draft(Protocol):
+class DraftClient(Protocol):
     """The draft worker as it is used: in lockstep (Drafting) or riding ahead (Forecasting)."""
 
     failure: str  # why it had no answer when last asked
     passes: list[DraftPasses]  # told of and not yet taken
 
-    def use(self, peer: Peer | None) -> None:
+    def use(self, peer: WorkerClient | None) -> None:
         """Go on with this worker, or with none; a new one knows of no sequence yet."""
         ...
 
@@ -51,7 +51,7 @@ class Draft(Protocol):
         """Have the draft close what has ended, and open what runs and is drafted for."""
         ...
 
-    async def propose(self, plan: Plan, given: Proposals, fill: Fill) -> Proposals:
+    async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
         """Proposals; `fill` has some where the draft has none, and those `given` are not asked."""
         ...
 
@@ -60,13 +60,13 @@ class Draft(Protocol):
         ...
 
 
-class Proposing:
+class Proposer:
     """Every source of proposals, and the controller that sets their length."""
 
     def __init__(
         self,
-        draft: Draft,
-        depth: Depth,
+        draft: DraftClient,
+        depth: DraftLength,
         controller: Controller,
         statistics: Statistics,
         *,
@@ -92,11 +92,11 @@ class Proposing:
             self._readers = {seq: one for seq, one in self._readers.items() if seq in alive}
         return choice
 
-    async def propose(self, plan: Plan) -> Proposals:
+    async def propose(self, plan: SchedulerOutput) -> Proposals:
         """For rows that have one."""
         return await self.draft.propose(plan, self.predicted(plan), self.copy)
 
-    def predicted(self, plan: Plan) -> Proposals:
+    def predicted(self, plan: SchedulerOutput) -> Proposals:
         """Of the clients' own predictions, where the text goes along with them."""
         found = {}
         for sequence in plan.rows:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.scheduling.scheduler import Plan
-from outrider.actors.transport.messages import Verdicts
+from outrider.actors.scheduling.scheduler import SchedulerOutput
+from outrider.actors.transport.messages import VerifyReply
 
 MAX_SPANS = 100_000  # the newest: 36 MB held, 13 MB written
 
@@ -99,7 +99,9 @@ class Trace:
 STEPS = ("schedule", "propose", "verify", "commit")
 
 
-def record_round(trace: Trace, plan: Plan, verdicts: Verdicts, times: Many[float]) -> None:
+def record_round(
+    trace: Trace, plan: SchedulerOutput, verdicts: VerifyReply, times: Many[float]
+) -> None:
     """The coordinator's steps, whose five bounds are `times`, and what the target did in them."""
     num_rows, num_prefill = len(plan.rows), sum(size for _, size in plan.prefill)
     for name, since, until in zip(STEPS, times, times[1:], strict=False):

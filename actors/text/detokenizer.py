@@ -13,7 +13,7 @@ PREFIX_LEN = (
 )
 
 
-class TextStream:
+class Detokenizer:
     """The text of one sequence."""
 
     def __init__(self, backend: Backend, prompt_ids: Many[int], stops: Many[str]) -> None:

@@ -28,7 +28,7 @@ ALL = np.uint32(0xFFFFFFFF)
 JSON_GAP = r"( |\n[ \t]{0,32})?"  # between JSON's tokens: without a bound a text may never end
 
 
-class Matcher:
+class GrammarMatcher:
     """Where one text stands in its grammar."""
 
     def __init__(self, matcher: llguidance.LLMatcher, eos_bits: Mask) -> None:
@@ -69,7 +69,7 @@ class Matcher:
             self._matcher.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
 
 
-class Grammars:
+class GrammarCompiler:
     """Compiles grammars for one tokenizer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_ids: Many[int], width: int) -> None:
@@ -78,12 +78,12 @@ class Grammars:
         self._tokenizer = from_tokenizer(tokenizer, n_vocab=width, eos_token=list(eos_ids))
 
     @classmethod
-    def of(cls, folder: Path, eos_ids: Many[int], width: int) -> Grammars:
+    def of(cls, folder: Path, eos_ids: Many[int], width: int) -> GrammarCompiler:
         """Those of a model's folder."""
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
         return cls(tokenizer, eos_ids, width)
 
-    def matcher(self, grammar: Grammar) -> Matcher:
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
         """At the text's beginning. Raises InvalidRequest."""
         try:
             found = llguidance.LLMatcher(self._tokenizer, _source(grammar), log_level=0)
@@ -91,7 +91,7 @@ class Grammars:
             raise _refusal(grammar, str(error)) from None
         if found.is_error():
             raise _refusal(grammar, found.get_error())
-        return Matcher(found, self._eos_bits)
+        return GrammarMatcher(found, self._eos_bits)
 
 
 def bits_of(ids: Many[int], width: int) -> Mask:

@@ -5,13 +5,13 @@ that token.
 from collections.abc import Collection
 
 from outrider.actors.scheduling.request import FinishReason
-from outrider.actors.text.detokenizer import TextStream
+from outrider.actors.text.detokenizer import Detokenizer
 
 
-class StopRules:
+class StoppingCriteria:
     """The rules of one sequence, and its text."""
 
-    def __init__(self, text: TextStream, end_ids: Collection[int]) -> None:
+    def __init__(self, text: Detokenizer, end_ids: Collection[int]) -> None:
         self._text = text
         self._end_ids = frozenset(end_ids)
 

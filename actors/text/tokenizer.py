@@ -9,8 +9,8 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
-from outrider.actors.text.detokenizer import TextStream
-from outrider.actors.text.grammar import Grammars
+from outrider.actors.text.detokenizer import Detokenizer
+from outrider.actors.text.grammar import GrammarCompiler
 
 
 class Tokenizer:
@@ -74,13 +74,13 @@ class Tokenizer:
             raise InvalidRequest(f"The chat template refused: {error}", "messages") from error
         return list(ids)
 
-    def grammars(self, eos_ids: Many[int], width: int) -> Grammars:
+    def grammars(self, eos_ids: Many[int], width: int) -> GrammarCompiler:
         """Compiles grammars over this tokenizer; `width` is of a row of logits."""
-        return Grammars(self._tokenizer, eos_ids, width)
+        return GrammarCompiler(self._tokenizer, eos_ids, width)
 
-    def stream(self, prompt_ids: Many[int], stops: Many[str]) -> TextStream:
+    def stream(self, prompt_ids: Many[int], stops: Many[str]) -> Detokenizer:
         """The text of one sequence, as it comes."""
-        return TextStream(self._tokenizer.backend_tokenizer, prompt_ids, stops)
+        return Detokenizer(self._tokenizer.backend_tokenizer, prompt_ids, stops)
 
 
 def check_vocabularies(target: Tokenizer, draft: Tokenizer) -> None:

@@ -17,7 +17,7 @@ def boot_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class WorkerAddress:
     """One listening worker."""
 
     role: str  # "draft" | "target"

@@ -5,13 +5,13 @@ from typing import Protocol
 from outrider.actors.transport.rows import (
     Count,
     ForecastRow,
+    MessagePart,
     OpenRow,
     OutcomeRow,
     PrefillRow,
     PromptRow,
     ProposalRow,
     ProposeRow,
-    Record,
     TokenId,
     UInt64,
     VerdictRow,
@@ -19,7 +19,7 @@ from outrider.actors.transport.rows import (
 )
 
 
-class Message(Record, frozen=True, forbid_unknown_fields=True, tag=True, tag_field="type"):
+class Message(MessagePart, frozen=True, forbid_unknown_fields=True, tag=True, tag_field="type"):
     """The body of a frame; its class name travels as `type`."""
 
 
@@ -35,7 +35,7 @@ class Close(Message, frozen=True):
     seqs: tuple[int, ...]
 
 
-class Room(Message, frozen=True):
+class OpenReply(Message, frozen=True):
     """What the pool holds now."""
 
     num_free_pages: Count  # those included that are only kept in case
@@ -53,7 +53,7 @@ class Propose(Message, frozen=True):
     prefill: tuple[PrefillRow, ...]
 
 
-class Proposals(Message, frozen=True):
+class ProposeReply(Message, frozen=True):
     """The draft's answer to Propose."""
 
     rows: tuple[ProposalRow, ...]
@@ -84,7 +84,7 @@ class Verify(Message, frozen=True):
     prefill: tuple[PrefillRow, ...]
 
 
-class Verdicts(Message, frozen=True):
+class VerifyReply(Message, frozen=True):
     """The target's answer to Verify."""
 
     rows: tuple[VerdictRow, ...]
@@ -98,25 +98,25 @@ class Verdicts(Message, frozen=True):
 class Round(Message, frozen=True):
     """Propose, then verify those proposals: a round of a pair in one process.
 
-    The rows of `verify` come without tokens. Answered by RoundAnswer.
+    The rows of `verify` come without tokens. Answered by RoundReply.
     """
 
     propose: Propose
     verify: Verify
 
 
-class RoundAnswer(Message, frozen=True):
+class RoundReply(Message, frozen=True):
     """The pair's answer to Round."""
 
-    proposals: Proposals
-    verdicts: Verdicts
+    proposals: ProposeReply
+    verdicts: VerifyReply
 
 
 class Describe(Message, frozen=True):
     """Answered by Description."""
 
 
-class Description(Message, frozen=True):
+class WorkerInfo(Message, frozen=True):
     """What a worker's model is, once loaded."""
 
     role: str
@@ -156,7 +156,7 @@ class ToDraft(Message, frozen=True):
     message: Open | Close | Ping | Describe
 
 
-class Failure(Message, frozen=True):
+class WorkerError(Message, frozen=True):
     """The call could not be carried out: the error's class name, and its message."""
 
     kind: str
@@ -166,29 +166,29 @@ class Failure(Message, frozen=True):
 AnyMessage = (
     Open
     | Close
-    | Room
+    | OpenReply
     | Done
     | Propose
-    | Proposals
+    | ProposeReply
     | Outcomes
     | Forecasts
     | Verify
-    | Verdicts
+    | VerifyReply
     | Round
-    | RoundAnswer
+    | RoundReply
     | ToDraft
     | Describe
-    | Description
+    | WorkerInfo
     | Ping
     | Pong
-    | Failure
+    | WorkerError
 )
 
 
 PUSH = 0  # the id of a frame that is neither call nor answer: told, or pushed
 
 
-class Frame(Record, frozen=True):
+class Frame(MessagePart, frozen=True):
     """A call, or the answer that carries its id; or PUSH."""
 
     id: UInt64

@@ -14,11 +14,11 @@ Chance = Annotated[float, msgspec.Meta(ge=0, le=1)]
 UInt64 = Annotated[int, msgspec.Meta(ge=0)]  # msgpack's widest; bounded by the format itself
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MessagePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a message."""
 
 
-class EditRules(Record, frozen=True):
+class LogitsParams(MessagePart, frozen=True):
     """What is done to each row of a sequence's logits before it is sampled.
 
     Meaning and order: kernels/contract/logits_edits.py.
@@ -36,7 +36,7 @@ class EditRules(Record, frozen=True):
     grammar: str
 
 
-class OpenRow(Record, frozen=True):
+class OpenRow(MessagePart, frozen=True):
     """Everything a worker must know of a sequence; also the way back after a worker's death."""
 
     seq: int
@@ -51,19 +51,19 @@ class OpenRow(Record, frozen=True):
     choice: Count
     max_len: Count  # the sequence never grows beyond this many positions
     cache_salt: str = ""  # KV is shared only among sequences with the same one
-    edits: EditRules | None = None
+    edits: LogitsParams | None = None
     num_top: Count = 0  # likeliest ids to tell with each token
     prompt_top: Count | None = None  # and with each of the prompt's; None tells nothing of those
 
 
-class PrefillRow(Record, frozen=True):
+class PrefillRow(MessagePart, frozen=True):
     """Compute the next `num_tokens` ids of a sequence that has more than that to catch up."""
 
     seq: int
     num_tokens: Count
 
 
-class ProposeRow(Record, frozen=True):
+class ProposeRow(MessagePart, frozen=True):
     """Draft up to k tokens after position base - 1."""
 
     seq: int
@@ -72,14 +72,14 @@ class ProposeRow(Record, frozen=True):
     k: Count
 
 
-class SparseRow(Record, frozen=True):
+class SparseRow(MessagePart, frozen=True):
     """The distribution a drafted token was drawn from: ids and probabilities, summing to 1."""
 
     ids: tuple[TokenId, ...]
     probs: tuple[float, ...]
 
 
-class ProposalRow(Record, frozen=True):
+class ProposalRow(MessagePart, frozen=True):
     """A chain of drafted tokens."""
 
     seq: int
@@ -88,7 +88,7 @@ class ProposalRow(Record, frozen=True):
     reason: str  # why fewer than asked: "", "context", "vocabulary", "pages", "logits", "failed"
 
 
-class OutcomeRow(Record, frozen=True):
+class OutcomeRow(MessagePart, frozen=True):
     """Where a sequence stands, and the proposal that is on its way to the target.
 
     Whatever the draft had computed along `committed` and `tokens` is kept, so an outcome that no
@@ -105,7 +105,7 @@ class OutcomeRow(Record, frozen=True):
     min_chance: Chance = 0.0  # to be accepted, if its guess comes true, of a branch's last token
 
 
-class ForecastRow(Record, frozen=True):
+class ForecastRow(MessagePart, frozen=True):
     """What one step added to the forecast of one proposal.
 
     A fork (n, token) bets that n drafted tokens are accepted and `token` is recovered, or the
@@ -122,7 +122,7 @@ class ForecastRow(Record, frozen=True):
     reason: str  # why the draft does not follow the sequence any more, as ProposalRow's
 
 
-class VerifyRow(Record, frozen=True):
+class VerifyRow(MessagePart, frozen=True):
     """Judge a chain drafted after position base - 1; no tokens is plain decoding."""
 
     seq: int
@@ -132,14 +132,14 @@ class VerifyRow(Record, frozen=True):
     rows: tuple[SparseRow, ...]  # see ProposalRow
 
 
-class TopRow(Record, frozen=True):
+class TopRow(MessagePart, frozen=True):
     """The likeliest ids of a row of logits, likeliest first, and their raw log-probabilities."""
 
     ids: tuple[TokenId, ...]
     logprobs: tuple[float, ...]
 
 
-class PromptRow(Record, frozen=True):
+class PromptRow(MessagePart, frozen=True):
     """Log-probabilities of consecutive ids of a prompt, where the sequence asked for them."""
 
     seq: int
@@ -148,7 +148,7 @@ class PromptRow(Record, frozen=True):
     top: tuple[TopRow, ...]
 
 
-class VerdictRow(Record, frozen=True):
+class VerdictRow(MessagePart, frozen=True):
     """What the target made of a proposal. With an error, only `seq` and `id` mean anything."""
 
     seq: int

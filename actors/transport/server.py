@@ -20,9 +20,9 @@ from pathlib import Path
 
 from outrider.actors.errors import OutriderError, ProtocolViolation
 from outrider.actors.transport import handshake
-from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.framing import FrameReader, decode, encode
-from outrider.actors.transport.messages import PUSH, AnyMessage, Failure, Frame, Worker
+from outrider.actors.transport.messages import PUSH, AnyMessage, Frame, Worker, WorkerError
 
 MAX_UNPROVEN = 8  # connections in their handshake at once
 TOGETHER_S = 0.4e-3  # between two tellings of a worker that goes ahead
@@ -52,7 +52,7 @@ class WorkerServer:
         self._folder = folder or tempfile.mkdtemp(prefix="outrider-")
         self._is_closed = False
 
-    def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> Endpoint:
+    def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> WorkerAddress:
         """Bind and accept in the background. Raises OSError if no port of the range is free."""
         path = str(Path(self._folder) / "worker.sock")
         unix = socket.socket(socket.AF_UNIX)
@@ -64,7 +64,7 @@ class WorkerServer:
             host, port = listener.getsockname()[:2]
             tcp = (str(host), int(port))
             self._accept_on(listener)
-        return Endpoint(self._worker.role, os.getpid(), path, tcp, self._secret)
+        return WorkerAddress(self._worker.role, os.getpid(), path, tcp, self._secret)
 
     @property
     def is_serving(self) -> bool:
@@ -166,9 +166,9 @@ class WorkerServer:
         try:
             frame = decode(body)
         except ProtocolViolation as error:  # its length was honest: the next frame can be read
-            return Frame(PUSH, Failure(type(error).__name__, str(error)))
+            return Frame(PUSH, WorkerError(type(error).__name__, str(error)))
         answer = self._handle(frame.body)
-        if frame.id == PUSH and not isinstance(answer, Failure):
+        if frame.id == PUSH and not isinstance(answer, WorkerError):
             return None
         return Frame(frame.id, answer)
 
@@ -177,16 +177,16 @@ class WorkerServer:
             return self._worker.advance()
         except Exception as error:  # a bug of ours, or the device's end: nobody asked, so push it
             log.exception("worker failed ahead of being asked")
-            return Failure(type(error).__name__, str(error))
+            return WorkerError(type(error).__name__, str(error))
 
     def _handle(self, message: AnyMessage) -> AnyMessage:
         try:
             return self._worker.handle(message)
         except OutriderError as error:
-            return Failure(type(error).__name__, str(error))
+            return WorkerError(type(error).__name__, str(error))
         except Exception as error:  # a bug of ours must not take the other sequences with it
             log.exception("worker failed on %s", type(message).__name__)
-            return Failure(type(error).__name__, str(error))
+            return WorkerError(type(error).__name__, str(error))
 
 
 def _bind_tcp(host: str, ports: Iterable[int]) -> socket.socket:
@@ -217,7 +217,7 @@ def _receive_exactly(sock: socket.socket, size: int) -> bytes:
 def _say_why(sock: socket.socket, error: OutriderError) -> None:
     """The reason as a last frame. What is still unread is read, or its loss would reset ours."""
     with contextlib.suppress(OSError):
-        sock.sendall(encode(Frame(0, Failure(type(error).__name__, str(error)))))
+        sock.sendall(encode(Frame(0, WorkerError(type(error).__name__, str(error)))))
         sock.shutdown(socket.SHUT_WR)
         sock.settimeout(FAREWELL_S)
         sock.recv(RECEIVE_BYTES)

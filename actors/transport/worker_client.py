@@ -13,9 +13,9 @@ from typing import Protocol, cast
 from outrider.actors import errors
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
 from outrider.actors.transport import handshake
-from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.framing import FrameReader, decode, encode
-from outrider.actors.transport.messages import PUSH, AnyMessage, Failure, Frame, Worker
+from outrider.actors.transport.messages import PUSH, AnyMessage, Frame, Worker, WorkerError
 
 Take = Callable[[AnyMessage], None]
 
@@ -24,7 +24,7 @@ def _drop(_: AnyMessage) -> None:
     pass
 
 
-class Peer(Protocol):
+class WorkerClient(Protocol):
     """A worker as the coordinator sees it."""
 
     role: str
@@ -57,7 +57,7 @@ class Peer(Protocol):
         ...
 
 
-class InlinePeer:
+class InlineWorkerClient:
     """A worker in this process. Blocks the loop while the model runs; before that, others run."""
 
     is_lost = False
@@ -104,10 +104,10 @@ class InlinePeer:
         return push is not None
 
 
-class SocketPeer(asyncio.Protocol):
+class SocketWorkerClient(asyncio.Protocol):
     """A worker behind a socket."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: WorkerAddress) -> None:
         self.role = endpoint.role
         self.pid = endpoint.pid
         self.node = endpoint.node
@@ -120,7 +120,7 @@ class SocketPeer(asyncio.Protocol):
         self._take: Take = _drop
 
     @classmethod
-    async def open(cls, endpoint: Endpoint) -> "SocketPeer":
+    async def open(cls, endpoint: WorkerAddress) -> "SocketWorkerClient":
         """Connect and prove. Raises ProtocolViolation or WorkerLost."""
         loop = asyncio.get_running_loop()
         try:
@@ -156,7 +156,7 @@ class SocketPeer(asyncio.Protocol):
             answer: AnyMessage = await future
         finally:
             self._pending.pop(frame_id, None)
-        if isinstance(answer, Failure):
+        if isinstance(answer, WorkerError):
             raise error_of(answer.kind, answer.message)
         return answer
 
@@ -197,7 +197,7 @@ class SocketPeer(asyncio.Protocol):
 
     def _deliver(self, frame: Frame) -> None:
         if frame.id == PUSH:
-            if isinstance(frame.body, Failure):
+            if isinstance(frame.body, WorkerError):
                 raise ProtocolViolation(frame.body.message)
             self._take(frame.body)
             return
@@ -223,7 +223,7 @@ def error_of(kind: str, message: str) -> OutriderError:
     return WorkerFailed(f"{kind}: {message}")
 
 
-async def _connect(endpoint: Endpoint) -> socket.socket:
+async def _connect(endpoint: WorkerAddress) -> socket.socket:
     loop = asyncio.get_running_loop()
     if endpoint.is_local:
         sock, address = socket.socket(socket.AF_UNIX), endpoint.unix_path

@@ -12,13 +12,13 @@ from outrider.actors.errors import OutriderError
 from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
-    Proposals,
     Propose,
+    ProposeReply,
     Round,
-    RoundAnswer,
+    RoundReply,
     ToDraft,
-    Verdicts,
     Verify,
+    VerifyReply,
 )
 from outrider.actors.transport.rows import ProposalRow, ProposeRow
 from outrider.actors.workers.draft import DraftWorker
@@ -27,7 +27,7 @@ from outrider.actors.workers.target import TargetWorker
 log = logging.getLogger(__name__)
 
 
-class PairWorker:
+class ColocatedWorker:
     """A target worker that also answers ROUND, and hands on what is for the draft."""
 
     role = "target"
@@ -63,7 +63,7 @@ class PairWorker:
         self._target.reset()
         self._draft.reset()
 
-    def _round(self, message: Round) -> RoundAnswer:
+    def _round(self, message: Round) -> RoundReply:
         proposals = self._propose_rest(message.propose)
         drafted = {row.seq: row for row in proposals.rows}
         rows = tuple(
@@ -73,11 +73,11 @@ class PairWorker:
             for row in message.verify.rows
         )
         verdicts = self._target.handle(Verify(rows, message.verify.prefill))
-        assert isinstance(verdicts, Verdicts)
+        assert isinstance(verdicts, VerifyReply)
         self._next = tuple(_expected(message.propose, proposals, verdicts))
-        return RoundAnswer(proposals, verdicts)
+        return RoundReply(proposals, verdicts)
 
-    def _propose_rest(self, message: Propose) -> Proposals:
+    def _propose_rest(self, message: Propose) -> ProposeReply:
         """The rows that were drafted ahead as they are, the others now."""
         ahead, (started, seconds, passes) = self._ahead, self._spent
         self._ahead, self._spent = {}, (0.0, 0.0, 0)
@@ -87,21 +87,23 @@ class PairWorker:
             ahead |= zip(rest, drafted.rows, strict=True)
             started = drafted.started_s
             seconds, passes = seconds + drafted.forward_s, passes + drafted.num_passes
-        return Proposals(tuple(ahead[row] for row in message.rows), started, seconds, passes)
+        return ProposeReply(tuple(ahead[row] for row in message.rows), started, seconds, passes)
 
-    def _propose(self, message: Propose) -> Proposals:
+    def _propose(self, message: Propose) -> ProposeReply:
         """The draft's proposals; empty ones if it fails, which costs speed only."""
         try:
             proposals = self._draft.handle(message)
         except OutriderError as error:
             log.error("the draft of the pair failed: %s", error)
             rows = tuple(ProposalRow(ask.seq, (), (), "failed") for ask in message.rows)
-            return Proposals(rows, 0.0, 0.0, 0)
-        assert isinstance(proposals, Proposals)
+            return ProposeReply(rows, 0.0, 0.0, 0)
+        assert isinstance(proposals, ProposeReply)
         return proposals
 
 
-def _expected(asked: Propose, proposals: Proposals, verdicts: Verdicts) -> Iterator[ProposeRow]:
+def _expected(
+    asked: Propose, proposals: ProposeReply, verdicts: VerifyReply
+) -> Iterator[ProposeRow]:
     """What the coordinator will ask next: each row from its verdict on, by the same k."""
     judged = {row.seq: row for row in verdicts.rows if not row.error}
     for ask, proposal in zip(asked.rows, proposals.rows, strict=True):

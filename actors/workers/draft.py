@@ -13,22 +13,22 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import (
     AnyMessage,
-    Description,
     Done,
     Outcomes,
-    Proposals,
     Propose,
+    ProposeReply,
+    WorkerInfo,
 )
 from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
 from outrider.actors.workers.forecaster import TOP_M, Forecaster, sparse_row
-from outrider.actors.workers.logits_processor import edits_of
+from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.sampling_metadata import rule_of
-from outrider.kernels.contract.verdict import Rule
+from outrider.actors.workers.sampling_metadata import acceptance_rule
+from outrider.kernels.contract.verdict import AcceptanceRule
 from outrider.kernels.torch_backend import TensorBackend
 
 
@@ -54,7 +54,7 @@ class DraftWorker(ModelWorker):
         self,
         runner: Runner,
         backend: TensorBackend,
-        description: Description,
+        description: WorkerInfo,
         num_target_ids: int,
         *,
         shares_pages: bool = True,
@@ -93,11 +93,11 @@ class DraftWorker(ModelWorker):
         if ids and max(ids) >= self.runner.num_embeddings:
             self._stop(sequence, "vocabulary")
 
-    def _propose(self, message: Propose) -> Proposals:
+    def _propose(self, message: Propose) -> ProposeReply:
         started = time.monotonic()
         chains = [self._begin(ask) for ask in message.rows]
         chunks = [
-            Chunk(chain.sequence.cache, chain.sequence.pending, num_logits=1)
+            Segment(chain.sequence.cache, chain.sequence.pending, num_logits=1)
             for chain in chains
             if chain.is_growing
         ]
@@ -116,12 +116,12 @@ class DraftWorker(ModelWorker):
             if growing:
                 self._grow(growing, logits)
             chunks = [
-                Chunk(chain.sequence.cache, chain.tokens[-1:], num_logits=1)
+                Segment(chain.sequence.cache, chain.tokens[-1:], num_logits=1)
                 for chain in growing
                 if chain.is_growing
             ]
         rows = tuple(self._finish(chain) for chain in chains)
-        return Proposals(rows, started, time.monotonic() - started, num_passes)
+        return ProposeReply(rows, started, time.monotonic() - started, num_passes)
 
     def _begin(self, ask: ProposeRow) -> _Chain:
         """Take in what was committed; KV stays as far as it was drafted rightly."""
@@ -148,7 +148,7 @@ class DraftWorker(ModelWorker):
                 self._stop(sequence, "context")
         return _Chain(ask, sequence, 0 if sequence.stop_reason else limit)
 
-    def _prefill(self, row: PrefillRow) -> list[Chunk]:
+    def _prefill(self, row: PrefillRow) -> list[Segment]:
         sequence = self.find(row.seq)
         start = sequence.cache.len
         end = min(start + row.num_tokens, len(sequence.ids) - 1)
@@ -156,7 +156,7 @@ class DraftWorker(ModelWorker):
             self._stop(sequence, "context")
         if sequence.stop_reason or end <= start:
             return []
-        return [Chunk(sequence.cache, sequence.ids[start:end], num_logits=0)]
+        return [Segment(sequence.cache, sequence.ids[start:end], num_logits=0)]
 
     def _grow(self, chains: list[_Chain], logits: torch.Tensor) -> None:
         position = [chain.ask.base + len(chain.tokens) for chain in chains]
@@ -170,7 +170,7 @@ class DraftWorker(ModelWorker):
             np.array(position, np.int32),
             vocab_size=self._num_ids,
             top_m=TOP_M,
-            edits=edits_of(edited, logits.shape[1], is_last=True),
+            edits=logits_edits(edited, logits.shape[1], is_last=True),
         )
         for i, chain in enumerate(chains):
             if draws.error[i]:
@@ -178,7 +178,7 @@ class DraftWorker(ModelWorker):
                 chain.limit = len(chain.tokens)
                 continue
             chain.tokens.append(int(draws.token[i]))
-            if rule_of(chain.sequence.row) is Rule.REJECTION:
+            if acceptance_rule(chain.sequence.row) is AcceptanceRule.REJECTION:
                 chain.rows.append(sparse_row(draws, i))
 
     def _finish(self, chain: _Chain) -> ProposalRow:

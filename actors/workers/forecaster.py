@@ -15,18 +15,18 @@ import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.lookahead.fork_selection import MOST, WIDEST, Odds
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import Forecasts
 from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow
-from outrider.actors.workers.logits_processor import edits_of
+from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import WorkerSequence
-from outrider.actors.workers.sampling_metadata import rule_of
+from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.actors.workers.token_tree import Node, TokenTree
-from outrider.kernels.contract.verdict import Draws, Rule, Sampling
+from outrider.kernels.contract.verdict import AcceptanceRule, Draws, SamplingMetadata
 from outrider.kernels.torch_backend import TensorBackend
 
-SamplingOf = Callable[[tuple[int, ...]], Sampling]  # by sequences, row by row
+SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
 
 TOP_M = 64  # rejection mode draws from its own 64 likeliest, and sends just those
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: the next outcome waits for it
@@ -80,7 +80,7 @@ class Forecaster:
         if reason:
             self._stop(sequence, row.id, reason)
             return
-        odds = None if rule_of(sequence.row) is Rule.REJECTION else self._odds
+        odds = None if acceptance_rule(sequence.row) is AcceptanceRule.REJECTION else self._odds
         if odds:
             for node, token in zip(fed, row.committed, strict=False):
                 if node.next_token >= 0:
@@ -161,12 +161,12 @@ class Forecaster:
                 places.get(parent, tree.nodes[parent].place)
                 for parent in (tree.nodes[index].parent for index in indices)
             ]
-            chunk = Chunk(cache, tokens, len(tokens), parents, root=tree.first)
+            chunk = Segment(cache, tokens, len(tokens), parents, root=tree.first)
             return Job(forecast, chunk, indices, 0)
         behind = ids[cache.len : tree.first]
         if len(behind) > budget:
-            return Job(forecast, Chunk(cache, behind[:budget], 0), [], budget)
-        chunk = Chunk(cache, [*behind, *tokens], len(tokens))
+            return Job(forecast, Segment(cache, behind[:budget], 0), [], budget)
+        chunk = Segment(cache, [*behind, *tokens], len(tokens))
         return Job(forecast, chunk, indices, len(behind))
 
     def _draw(self, jobs: "list[Job]", logits: torch.Tensor) -> None:
@@ -192,7 +192,7 @@ class Forecaster:
             vocab_size=self._num_ids,
             top_m=TOP_M,
             num_guesses=max(job.forecast.num_guesses for job in jobs),
-            edits=edits_of(edited, logits.shape[1], is_last=True),
+            edits=logits_edits(edited, logits.shape[1], is_last=True),
         )
         tokens, guesses, errors = draws.token.tolist(), draws.guesses.tolist(), draws.error.tolist()
         probs = draws.prob.tolist()
@@ -201,7 +201,7 @@ class Forecaster:
                 continue
             node.next_token, node.prob = tokens[at], probs[at]
             node.guesses = tuple(guess for guess in guesses[at] if guess >= 0)
-            if rule_of(rows[at]) is Rule.REJECTION:
+            if acceptance_rule(rows[at]) is AcceptanceRule.REJECTION:
                 node.next_row = sparse_row(draws, at)
 
     def _rows(self, fed: tuple[Forecast, ...]) -> list[ForecastRow]:
@@ -226,7 +226,7 @@ class Job:
     """One sequence's part in a step."""
 
     forecast: Forecast
-    chunk: Chunk
+    chunk: Segment
     nodes: list[int]  # fed by it, whose logits are its rows
     num_behind: int  # committed tokens that it catches up with
 

@@ -15,9 +15,9 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.runner.cpu.linear import warm_up
 from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.transport.messages import Description, Worker
+from outrider.actors.transport.messages import Worker, WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
-from outrider.actors.workers.colocated import PairWorker
+from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.target import TargetWorker
@@ -38,7 +38,7 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     draft = _load_one(of_draft, warms_up)
     assert isinstance(worker, TargetWorker)
     assert isinstance(draft, DraftWorker)
-    return PairWorker(worker, draft)
+    return ColocatedWorker(worker, draft)
 
 
 def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
@@ -65,9 +65,9 @@ def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
     return TargetWorker(runner, backend, description, shares_pages=spec.has_prefix_cache)
 
 
-def _describe(spec: WorkerSpec, runner: Runner) -> Description:
+def _describe(spec: WorkerSpec, runner: Runner) -> WorkerInfo:
     loaded = runner.loaded
-    return Description(
+    return WorkerInfo(
         role=spec.role,
         pid=os.getpid(),
         model=Path(spec.model).name,

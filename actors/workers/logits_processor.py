@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
-from outrider.actors.text.grammar import ALL, Grammars, Mask, Matcher, bits_of
-from outrider.actors.transport.rows import EditRules, OpenRow
+from outrider.actors.text.grammar import ALL, GrammarCompiler, GrammarMatcher, Mask, bits_of
+from outrider.actors.transport.rows import LogitsParams, OpenRow
 from outrider.kernels.contract.arrays import F32
-from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.logits_edits import LogitsEdits
 
 Flags = npt.NDArray[np.bool_]
 Path = Many[int]  # drafted tokens after the committed text
-GrammarsFor = Callable[[Many[int]], Grammars]  # by the ids that end a text
+GrammarsFor = Callable[[Many[int]], GrammarCompiler]  # by the ids that end a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,12 @@ NOTHING = _Entries(
 )
 
 
-class Editor:
+class LogitsProcessor:
     """The edits of one sequence."""
 
-    def __init__(self, row: OpenRow, rules: EditRules, width: int, grammars: GrammarsFor) -> None:
+    def __init__(
+        self, row: OpenRow, rules: LogitsParams, width: int, grammars: GrammarsFor
+    ) -> None:
         """`width`: ids in a row of logits. Raises InvalidRequest where the grammar is none."""
         self._rules, self._prompt_len, self._width = rules, len(row.prompt_ids), width
         self._is_in_text = np.zeros(width, bool)  # prompt and output
@@ -53,7 +55,7 @@ class Editor:
         self._ends = [token_id for token_id in rules.end_ids if token_id < width]
         self._num_taken = 0
         self._end_bits = bits_of(self._ends, width)
-        self._matcher: Matcher | None = None
+        self._matcher: GrammarMatcher | None = None
         if rules.grammar_kind:
             grammar = Grammar(GrammarKind(rules.grammar_kind), rules.grammar)
             self._matcher = grammars(rules.eos_ids).matcher(grammar)
@@ -124,7 +126,9 @@ class Editor:
         return _Entries(ids, bias[ids], repetition, penalty)
 
 
-def edits_of(items: Many[tuple[Editor | None, Path]], width: int, *, is_last: bool) -> Edits | None:
+def logits_edits(
+    items: Many[tuple[LogitsProcessor | None, Path]], width: int, *, is_last: bool
+) -> LogitsEdits | None:
     """The edits of each item's rows, one after another: after every prefix of its path, or after
     the whole path only (`is_last`). None where nobody edits.
     """
@@ -141,7 +145,7 @@ def edits_of(items: Many[tuple[Editor | None, Path]], width: int, *, is_last: bo
             editor.mask(path, mask)
         masks.append(mask[num_skipped:])
     has_grammar = any(editor and editor.has_grammar for editor, _ in items)
-    return Edits(
+    return LogitsEdits(
         num_entries=np.array([len(row.ids) for row in entries], np.int32),
         ids=np.concatenate([row.ids for row in entries]),
         bias=np.concatenate([row.bias for row in entries]),

@@ -5,24 +5,24 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.runner.kv.pool import Cache
-from outrider.actors.runner.kv.prefix_hash import PageNames
+from outrider.actors.runner.kv.pool import PageTable
+from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.runner.runner import Runner
-from outrider.actors.text.grammar import Grammars
+from outrider.actors.text.grammar import GrammarCompiler
 from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
     Describe,
-    Description,
     Open,
+    OpenReply,
     Ping,
     Pong,
-    Room,
+    WorkerInfo,
 )
 from outrider.actors.transport.rows import OpenRow
-from outrider.actors.workers.logits_processor import Editor
-from outrider.actors.workers.sampling_metadata import sampling_of
-from outrider.kernels.contract.verdict import Sampling
+from outrider.actors.workers.logits_processor import LogitsProcessor
+from outrider.actors.workers.sampling_metadata import sampling_metadata
+from outrider.kernels.contract.verdict import SamplingMetadata
 from outrider.kernels.torch_backend import TensorBackend
 
 MAX_SAMPLINGS = 256
@@ -33,12 +33,12 @@ class WorkerSequence:
     """A worker's copy of a sequence. Its KV is a prefix of its ids."""
 
     row: OpenRow
-    cache: Cache
-    names: PageNames
+    cache: PageTable
+    names: PrefixHasher
     ids: list[int] = field(default_factory=list)  # prompt and committed; the draft's guesses after
     num_named: int = 0  # pages that others can share
     stop_reason: str = ""  # why the draft does not follow it any more
-    editor: Editor | None = None  # where its logits are not taken as they are
+    editor: LogitsProcessor | None = None  # where its logits are not taken as they are
 
     @property
     def pending(self) -> list[int]:
@@ -53,7 +53,7 @@ class ModelWorker:
         self,
         runner: Runner,
         backend: TensorBackend,
-        description: Description,
+        description: WorkerInfo,
         *,
         shares_pages: bool = True,
     ) -> None:
@@ -62,9 +62,9 @@ class ModelWorker:
         self.backend = backend
         self.description = description
         self._shares_pages = shares_pages
-        self._grammars: Grammars | None = None  # made when first asked for
+        self._grammars: GrammarCompiler | None = None  # made when first asked for
         self._sequences: dict[int, WorkerSequence] = {}
-        self._samplings: dict[tuple[int, ...], Sampling] = {}  # by sequences, row by row
+        self._samplings: dict[tuple[int, ...], SamplingMetadata] = {}  # by sequences, row by row
 
     def step(self, message: AnyMessage) -> AnyMessage:
         """The answer to the message that only this kind of worker knows."""
@@ -80,11 +80,11 @@ class ModelWorker:
         match message:
             case Open():
                 num_cached = tuple(self._open(row) for row in message.rows)
-                return Room(self.runner.num_free_pages, num_cached)
+                return OpenReply(self.runner.num_free_pages, num_cached)
             case Close():
                 for seq in message.seqs:
                     self._close(seq)
-                return Room(self.runner.num_free_pages)
+                return OpenReply(self.runner.num_free_pages)
             case Describe():
                 return self.description
             case Ping():
@@ -108,13 +108,13 @@ class ModelWorker:
         except KeyError:
             raise ProtocolViolation(f"Got sequence {seq}, which is not open here") from None
 
-    def sampling(self, seqs: tuple[int, ...]) -> Sampling:
+    def sampling(self, seqs: tuple[int, ...]) -> SamplingMetadata:
         """How rows of these sequences are sampled: the same in every round of theirs."""
         found = self._samplings.get(seqs)
         if found is None:
             if len(self._samplings) >= MAX_SAMPLINGS:
                 self._samplings.clear()
-            found = sampling_of([self.find(seq).row for seq in seqs])
+            found = sampling_metadata([self.find(seq).row for seq in seqs])
             self._samplings[seqs] = found
         return found
 
@@ -132,9 +132,9 @@ class ModelWorker:
         ids = [*row.prompt_ids, *row.committed_ids]
         editor = None
         if row.edits is not None:
-            editor = Editor(row, row.edits, self.runner.vocab_size, self._grammars_for)
+            editor = LogitsProcessor(row, row.edits, self.runner.vocab_size, self._grammars_for)
         pool = self.runner.pool
-        names = PageNames(row.cache_salt, pool.page_size)
+        names = PrefixHasher(row.cache_salt, pool.page_size)
         sequence = WorkerSequence(row, self.runner.open(), names, ids, editor=editor)
         if self._shares_pages and row.prompt_top is None:  # those rows' logits are to be told
             pool.share(sequence.cache, names.upto(ids, (len(ids) - 1) // pool.page_size))
@@ -143,12 +143,12 @@ class ModelWorker:
         self.opened(sequence)
         return sequence.cache.len
 
-    def _grammars_for(self, eos_ids: Many[int]) -> Grammars:
+    def _grammars_for(self, eos_ids: Many[int]) -> GrammarCompiler:
         """Compiles grammars; every sequence of a target ends by the same ids."""
         if self._grammars is None:
             folder = self.runner.loaded.path
             assert folder is not None, "a worker's model comes from a folder"
-            self._grammars = Grammars.of(folder, eos_ids, self.runner.vocab_size)
+            self._grammars = GrammarCompiler.of(folder, eos_ids, self.runner.vocab_size)
         return self._grammars
 
     def _close(self, seq: int) -> None:

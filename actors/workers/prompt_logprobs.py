@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.rows import PromptRow, TopRow
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.kernels.contract.arrays import F32
@@ -26,11 +26,11 @@ class _Told:
     at: int  # the first of their rows of logits
 
 
-class PromptReport:
+class PromptLogprobs:
     """Of one forward. Changes nothing where no sequence asks."""
 
-    def __init__(self, chunks: Many[Chunk], sequences: Many[WorkerSequence]) -> None:
-        self.chunks: list[Chunk] = []
+    def __init__(self, chunks: Many[Segment], sequences: Many[WorkerSequence]) -> None:
+        self.chunks: list[Segment] = []
         self._told: list[_Told] = []
         self._is_wanted: list[bool] = []
         for chunk, sequence in zip(chunks, sequences, strict=True):

@@ -5,20 +5,20 @@ from collections.abc import Sequence as Many
 import numpy as np
 
 from outrider.actors.transport.rows import OpenRow
-from outrider.kernels.contract.verdict import Rule, Sampling
+from outrider.kernels.contract.verdict import AcceptanceRule, SamplingMetadata
 
 
-def rule_of(row: OpenRow) -> Rule:
+def acceptance_rule(row: OpenRow) -> AcceptanceRule:
     """Greedy at temperature 0, else what the request chose."""
     if row.temperature == 0:
-        return Rule.GREEDY
-    return Rule.REJECTION if row.verification == "rejection" else Rule.COUPLED
+        return AcceptanceRule.GREEDY
+    return AcceptanceRule.REJECTION if row.verification == "rejection" else AcceptanceRule.COUPLED
 
 
-def sampling_of(rows: Many[OpenRow]) -> Sampling:
+def sampling_metadata(rows: Many[OpenRow]) -> SamplingMetadata:
     """One entry per row."""
-    return Sampling(
-        rule=np.array([rule_of(row) for row in rows], np.uint8),
+    return SamplingMetadata(
+        rule=np.array([acceptance_rule(row) for row in rows], np.uint8),
         temperature=np.array([row.temperature for row in rows], np.float32),
         top_k=np.array([row.top_k for row in rows], np.int32),
         top_p=np.array([row.top_p for row in rows], np.float32),

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import torch
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.runner.forward_batch import Chunk
-from outrider.actors.transport.messages import AnyMessage, Verdicts, Verify
+from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
-from outrider.actors.workers.logits_processor import edits_of
+from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.prompt_logprobs import PromptReport, agreeing, logprobs_of, top_rows
-from outrider.actors.workers.sampling_metadata import rule_of
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule
+from outrider.actors.workers.prompt_logprobs import PromptLogprobs, agreeing, logprobs_of, top_rows
+from outrider.actors.workers.sampling_metadata import acceptance_rule
+from outrider.kernels.contract.verdict import AcceptanceRule, DraftKind, SpecDecodeMetadata
 
 
 class TargetWorker(ModelWorker):
@@ -31,13 +31,13 @@ class TargetWorker(ModelWorker):
     def step(self, message: AnyMessage) -> AnyMessage:
         return self._verify(message) if isinstance(message, Verify) else super().step(message)
 
-    def _verify(self, message: Verify) -> Verdicts:
+    def _verify(self, message: Verify) -> VerifyReply:
         started = time.monotonic()
         chunks = [self._chunk(row) for row in message.rows]
         chunks += [self._prefill_chunk(row) for row in message.prefill]
         seqs = [row.seq for row in message.rows] + [row.seq for row in message.prefill]
         sequences = [self.find(seq) for seq in seqs]
-        prompts = PromptReport(chunks, sequences)
+        prompts = PromptLogprobs(chunks, sequences)
         logits = self.runner.forward(prompts.chunks)
         computed = time.monotonic()
         told = prompts.rows(logits)
@@ -46,18 +46,18 @@ class TargetWorker(ModelWorker):
             self.settle(sequence, sequence.cache.len)
         verdict_s = time.monotonic() - computed
         num_free = self.runner.num_free_pages
-        return Verdicts(rows, started, computed - started, verdict_s, num_free, told)
+        return VerifyReply(rows, started, computed - started, verdict_s, num_free, told)
 
-    def _chunk(self, row: VerifyRow) -> Chunk:
+    def _chunk(self, row: VerifyRow) -> Segment:
         sequence = self.find(row.seq)
         if row.base != len(sequence.ids):
             raise ProtocolViolation(
                 f"Got base={row.base} for sequence {row.seq}, expected {len(sequence.ids)}"
             )
         tokens = [*sequence.pending, *row.tokens]
-        return Chunk(sequence.cache, tokens, num_logits=len(row.tokens) + 1)
+        return Segment(sequence.cache, tokens, num_logits=len(row.tokens) + 1)
 
-    def _prefill_chunk(self, row: PrefillRow) -> Chunk:
+    def _prefill_chunk(self, row: PrefillRow) -> Segment:
         sequence = self.find(row.seq)
         start = sequence.cache.len
         if start + row.num_tokens >= len(sequence.ids):
@@ -65,7 +65,7 @@ class TargetWorker(ModelWorker):
                 f"Got {row.num_tokens} tokens to prefill in sequence {row.seq}, "
                 f"expected fewer than {len(sequence.ids) - start}"
             )
-        return Chunk(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
+        return Segment(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
 
     def _judge(self, rows: Many[VerifyRow], logits: torch.Tensor) -> tuple[VerdictRow, ...]:
         sequences = [self.find(row.seq) for row in rows]
@@ -74,7 +74,7 @@ class TargetWorker(ModelWorker):
             if sequence.editor is not None:
                 sequence.editor.take(sequence.ids)
         edited = [(s.editor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
-        edits = edits_of(edited, logits.shape[1], is_last=False)
+        edits = logits_edits(edited, logits.shape[1], is_last=False)
         verdicts = self.backend.verify(
             logits, _proposals_of(rows, sequences), sampling, edits=edits
         )
@@ -117,7 +117,7 @@ class TargetWorker(ModelWorker):
         return VerdictRow(row.seq, row.id, num_accepted, token, raw, "")
 
 
-def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Proposals:
+def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> SpecDecodeMetadata:
     """The batch of chains in the verdict's layout: struct of arrays, tokens end to end."""
     tokens = np.array([token for row in rows for token in row.tokens], np.int32)
     kinds = [DraftKind.ONE_HOT] * len(tokens)
@@ -135,7 +135,7 @@ def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Pro
             kinds[at] = DraftKind.SPARSE
             ids[at, : len(support.ids)] = support.ids
             probs[at, : len(support.probs)] = support.probs
-    return Proposals(
+    return SpecDecodeMetadata(
         num_drafted=np.array([len(row.tokens) for row in rows], np.int32),
         position=np.array([row.base for row in rows], np.int32),
         tokens=tokens,
@@ -149,7 +149,7 @@ def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Pro
 def _supports(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Iterator[SparseRow | None]:
     """Per drafted token, the sparse row it was drawn from, or None where it is one-hot."""
     for row, sequence in zip(rows, sequences, strict=True):
-        if rule_of(sequence.row) is Rule.REJECTION and row.rows:
+        if acceptance_rule(sequence.row) is AcceptanceRule.REJECTION and row.rows:
             if len(row.rows) != len(row.tokens):
                 raise ProtocolViolation(
                     f"Got {len(row.rows)} draft rows for {len(row.tokens)} tokens, expected equal"

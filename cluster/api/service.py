@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from outrider.actors.errors import ShuttingDown
-from outrider.actors.scheduling.request import Chunk, Request
+from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.telemetry.statistics import Statistics
 
@@ -101,7 +101,7 @@ class ServedHealth(Protocol):
 class ServedChunks(Protocol):
     """The commits of one sequence; closing it before its end cancels the sequence."""
 
-    def __aiter__(self) -> AsyncIterator[Chunk]: ...
+    def __aiter__(self) -> AsyncIterator[OutputDelta]: ...
     async def aclose(self) -> None: ...
 
 

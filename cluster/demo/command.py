@@ -151,13 +151,13 @@ async def _on_engine(
     """Something done with an engine on the pair, one sequence and k=4 at a time."""
     from outrider.actors.engine.config import EngineConfig
     from outrider.actors.engine.engine import Engine
-    from outrider.actors.executor.executor import InlineWiring
+    from outrider.actors.executor.executor import InlineExecutor
 
     config = EngineConfig(
         pair / "target", pair / "draft", num_threads=threads, lookahead="fixed",
         pipeline="lockstep", has_ngram=False, kv_tokens=8192,
     )  # fmt: skip
-    engine = await Engine.start(config, InlineWiring(), report)
+    engine = await Engine.start(config, InlineExecutor(), report)
     try:
         return await use(engine)
     finally:

@@ -17,7 +17,11 @@ from transformers import DynamicCache
 from outrider.actors.engine.engine import Engine
 from outrider.actors.runner.model_loader import load_model
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, VerificationMode
+from outrider.actors.scheduling.sampling_params import (
+    SamplingParams,
+    SpeculationParams,
+    VerificationMode,
+)
 from outrider.cluster.bench.prompts import Ids
 from outrider.cluster.bench.sweep.sweep import Cell, Drafter, measure
 from outrider.cluster.demo.questions import questions
@@ -81,7 +85,7 @@ async def _tokens_per_round(engine: Engine, prompts: Many[Ids], temperature: flo
     sampling = SamplingParams(temperature, max_tokens=ANSWER_LEN)
     num_tokens = num_rounds = 0
     for seed, prompt in enumerate(prompts):
-        request = Request(prompt, sampling, seed, speculation=Speculation(k=K))
+        request = Request(prompt, sampling, seed, speculation=SpeculationParams(k=K))
         commits = [len(chunk.token_ids) async for chunk in engine.generate(request)]
         num_tokens += sum(commits[1:])
         num_rounds += len(commits[1:])

@@ -22,8 +22,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.executor.executor import num_cores
-from outrider.actors.transport.endpoint import Endpoint
-from outrider.actors.transport.worker_client import Peer, SocketPeer
+from outrider.actors.transport.endpoint import WorkerAddress
+from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 from outrider.cluster.deploy.sizing import BUNDLE_OF
 
@@ -42,7 +42,7 @@ class HostActor:
         self._spec = spec
         self._host: WorkerHost | None = None
 
-    def listen(self, has_tcp: bool, ports: Sequence[int]) -> Endpoint:
+    def listen(self, has_tcp: bool, ports: Sequence[int]) -> WorkerAddress:
         """Load the model, then bind. Raises OutriderError."""
         from outrider.actors.executor.worker_host import WorkerHost  # torch comes with it
 
@@ -73,11 +73,11 @@ class _Placed:
     """One actor, and what it takes to end it."""
 
     actor: Any
-    peer: Peer | None = None
+    peer: WorkerClient | None = None
     folder: Path | None = None  # of its socket, where that is on this machine
     process: int | None = None  # a pidfd there: unlike a pid, it never names another process
 
-    def connected(self, peer: Peer, endpoint: Endpoint) -> None:
+    def connected(self, peer: WorkerClient, endpoint: WorkerAddress) -> None:
         """It has proved to be alive."""
         self.peer = peer
         if endpoint.is_local:
@@ -99,7 +99,7 @@ class _Placed:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class RayWiring:
+class RayExecutor:
     """Starts workers in the bundles of one placement group.
 
     No spare process waits here: a bundle's devices belong to one actor, and Ray keeps idle Python
@@ -120,7 +120,7 @@ class RayWiring:
         self.is_parallel = num_cores() > 1 or any(bundle.get("GPU") for bundle in bundles)
         self._placed: dict[str, _Placed] = {}  # by role
 
-    async def start(self, spec: WorkerSpec) -> Peer:
+    async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's peer; an earlier one of its role is ended. Raises OutriderError."""
         await self.end(spec.role)
         placed = self._placed[spec.role] = _Placed(self._create(spec))
@@ -128,7 +128,7 @@ class RayWiring:
             endpoint = await placed.actor.listen.remote(self._has_tcp, self._ports)
         except RayError as error:
             raise translated(error, spec.role) from error
-        peer = await SocketPeer.open(endpoint)
+        peer = await SocketWorkerClient.open(endpoint)
         placed.connected(peer, endpoint)
         return peer
 

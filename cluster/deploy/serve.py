@@ -83,14 +83,14 @@ class EngineReplica:
 
     async def _start(self) -> Any:
         from outrider.actors.engine.engine import Engine
-        from outrider.cluster.deploy.ray_executor import RayWiring
+        from outrider.cluster.deploy.ray_executor import RayExecutor
         from outrider.cluster.deploy.settings import engine_config
 
         cluster = self._config.cluster
         ports = range(cluster.first_port, cluster.first_port + cluster.num_ports)
         has_tcp = cluster.placement != "STRICT_PACK"
         group = ray.util.get_current_placement_group()
-        wiring = RayWiring(group, self._bundles, has_tcp, ports)
+        wiring = RayExecutor(group, self._bundles, has_tcp, ports)
         return await Engine.start(engine_config(self._config), wiring, self._say)
 
     def _say(self, line: str) -> None:

@@ -113,14 +113,14 @@ def _resources(config: Config) -> str:
 
 
 async def _engine(config: Config) -> str:
-    from outrider.actors.executor.executor import InlineWiring
+    from outrider.actors.executor.executor import InlineExecutor
     from outrider.actors.transport.worker_spec import worker_environment
 
     os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 
-    engine = await Engine.start(engine_config(config), InlineWiring(), report)
+    engine = await Engine.start(engine_config(config), InlineExecutor(), report)
     info = engine.info
     await engine.stop()
     return (

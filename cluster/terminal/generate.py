@@ -12,7 +12,7 @@ import typer
 
 from outrider.actors.scheduling.sampling_params import (
     SamplingParams,
-    Speculation,
+    SpeculationParams,
     VerificationMode,
     seed_of,
 )
@@ -87,7 +87,7 @@ def generate(
 
 
 async def _run(config: Config, wish: Wish) -> None:
-    from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+    from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
     from outrider.actors.transport.worker_spec import worker_environment
     from outrider.cluster.deploy.launch import check_files
 
@@ -96,7 +96,7 @@ async def _run(config: Config, wish: Wish) -> None:
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 
-    wiring = ProcessWiring(keeps_off=True) if wish.is_apart else InlineWiring()
+    wiring = ProcessExecutor(keeps_off=True) if wish.is_apart else InlineExecutor()
     engine = await Engine.start(engine_config(config), wiring, report)
     try:
         await _write(engine, wish)
@@ -120,7 +120,7 @@ async def _write(engine: "Engine", wish: Wish) -> None:
         else []
     )
     mode = VerificationMode(engine.info.verification)
-    speculation = Speculation(is_enabled=wish.is_speculated, verification=mode)
+    speculation = SpeculationParams(is_enabled=wish.is_speculated, verification=mode)
     request = Request(tuple(ids), wish.sampling, seed_of(wish.seed), speculation=speculation)
     async with aclosing(engine.generate(request)) as chunks:
         async for chunk in chunks:

@@ -1,9 +1,14 @@
 """Whether the arguments of a backend fit each other. Every backend asks before it computes."""
 
 import numpy as np
-from outrider.kernels.contract.arrays import F32, I32, ContractError, expect_array, expect_within
 
-from outrider.kernels.contract.verdict import MAX_GUESSES, TILE, Proposals, Sampling
+from outrider.kernels.contract.arrays import F32, I32, ContractError, expect_array, expect_within
+from outrider.kernels.contract.verdict import (
+    MAX_GUESSES,
+    TILE,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 
 
 def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
@@ -20,7 +25,7 @@ def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
 
 
 def check_verify(
-    logits: F32, proposals: Proposals, sampling: Sampling, raw_logits: F32 | None
+    logits: F32, proposals: SpecDecodeMetadata, sampling: SamplingMetadata, raw_logits: F32 | None
 ) -> None:
     """Raise ContractError unless the arguments of `Backend.verify` fit each other."""
     shape = proposals.tokens.size + proposals.num_drafted.size, logits.shape[-1]
@@ -30,7 +35,7 @@ def check_verify(
     check_verdicts(shape[1], proposals, sampling)
 
 
-def check_verdicts(width: int, proposals: Proposals, sampling: Sampling) -> None:
+def check_verdicts(width: int, proposals: SpecDecodeMetadata, sampling: SamplingMetadata) -> None:
     """Raise ContractError unless these fit each other and rows of `width` ids."""
     batch = proposals.num_drafted.size
     if sampling.rule.size != batch:
@@ -41,7 +46,12 @@ def check_verdicts(width: int, proposals: Proposals, sampling: Sampling) -> None
 
 
 def check_draw(
-    logits: F32, sampling: Sampling, position: I32, vocab_size: int, top_m: int, num_guesses: int
+    logits: F32,
+    sampling: SamplingMetadata,
+    position: I32,
+    vocab_size: int,
+    top_m: int,
+    num_guesses: int,
 ) -> None:
     """Raise ContractError unless the arguments of `Backend.draw` fit each other."""
     check_logits("logits", logits, (sampling.rule.size, logits.shape[-1]))
@@ -49,7 +59,12 @@ def check_draw(
 
 
 def check_draws(
-    width: int, sampling: Sampling, position: I32, vocab_size: int, top_m: int, num_guesses: int
+    width: int,
+    sampling: SamplingMetadata,
+    position: I32,
+    vocab_size: int,
+    top_m: int,
+    num_guesses: int,
 ) -> None:
     """Raise ContractError unless these fit each other and rows of `width` ids."""
     expect_array("position", position, np.int32, (sampling.rule.size,))

@@ -13,7 +13,7 @@ from outrider.kernels.contract.arrays import F32, I32, U32, ContractError, expec
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
+class LogitsEdits:
     """Changes to R rows of V logits: E entries, and where a grammar speaks the ids it allows."""
 
     num_entries: I32  # [R] entries of each row, one row after another
@@ -51,7 +51,7 @@ class Edits:
             expect_array("allowed", self.allowed, np.uint32, (rows, -(-width // 32)))
 
 
-def edited(logits: F32, edits: Edits) -> F32:
+def edited(logits: F32, edits: LogitsEdits) -> F32:
     """The logits after the edits. Shapes: [R, V] in and out. Raises: ContractError."""
     rows, width = logits.shape
     edits.check(rows, width)

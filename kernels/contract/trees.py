@@ -27,7 +27,7 @@ from outrider.kernels.contract.arrays import (
     expect_array,
     expect_within,
 )
-from outrider.kernels.contract.verdict import DraftKind, Sampling
+from outrider.kernels.contract.verdict import DraftKind, SamplingMetadata
 
 MAX_NODES = 256
 
@@ -91,7 +91,7 @@ class TreeVerdicts:
     error: U8  # [B] Fault
 
 
-def check_trees(shape: tuple[int, ...], trees: Trees, sampling: Sampling) -> None:
+def check_trees(shape: tuple[int, ...], trees: Trees, sampling: SamplingMetadata) -> None:
     """Raise ContractError unless logits of this shape, trees and sampling fit each other."""
     batch = trees.num_nodes.size
     if sampling.rule.size != batch:

@@ -1,8 +1,9 @@
 """The verdict's contract: what goes in, what comes out, and the arithmetic in between.
 
-Owns the words (`Rule`, `DraftKind`, `Fault`), the arrays that cross the boundary (`Sampling`,
-`Proposals`, `Verdicts`, `Draws`) and the protocol `Backend`. Knows no implementation:
-`reference/backend.py` is the definition in NumPy, `cpu/backend.py` the same bits fast.
+Owns the words (`AcceptanceRule`, `DraftKind`, `Fault`), what crosses the boundary
+(`SamplingMetadata`, `SpecDecodeMetadata`, `Verdicts`, `Draws`) and the protocol `Backend`. Knows no
+implementation: `reference/backend.py` is the definition in NumPy, `cpu/backend.py` the same bits
+fast.
 
 B items, R rows of logits, N drafted tokens, V ids, M entries of a sparse row, K = max(num_drafted).
 Item b owns num_drafted[b] + 1 consecutive rows; its row j draws the token at position[b] + j.
@@ -62,7 +63,7 @@ from outrider.kernels.contract.arrays import (
 )
 
 if TYPE_CHECKING:
-    from outrider.kernels.contract.logits_edits import Edits
+    from outrider.kernels.contract.logits_edits import LogitsEdits
 
 TILE = 4096
 MAX_GUESSES = 64  # of a draft's row
@@ -70,7 +71,7 @@ MAX_CHOICE = 2**24 - 1  # shares a counter word with the purpose
 MIN_TEMPERATURE, MAX_TEMPERATURE = 2.0**-20, 2.0**20
 
 
-class Rule(IntEnum):
+class AcceptanceRule(IntEnum):
     """How a drafted token is judged."""
 
     GREEDY = 0  # equal to the argmax
@@ -96,7 +97,7 @@ class Fault(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingMetadata:
     """How each of B sequences is sampled. Ignored by GREEDY: everything but the rule."""
 
     rule: U8  # [B] Rule
@@ -116,8 +117,8 @@ class Sampling:
         expect_array("min_p", self.min_p, np.float32, shape)
         expect_array("seed", self.seed, np.uint64, shape)
         expect_array("choice", self.choice, np.uint32, shape)
-        expect_within("rule", self.rule, Rule.GREEDY, Rule.REJECTION)
-        sampled = self.temperature[self.rule != Rule.GREEDY]
+        expect_within("rule", self.rule, AcceptanceRule.GREEDY, AcceptanceRule.REJECTION)
+        sampled = self.temperature[self.rule != AcceptanceRule.GREEDY]
         expect_within("temperature", sampled, MIN_TEMPERATURE, MAX_TEMPERATURE)
         expect_within("top_k", self.top_k, 0, 2**31 - 1)
         expect_within("top_p", self.top_p, float(np.finfo(np.float32).tiny), 1)
@@ -128,7 +129,7 @@ class Sampling:
     def of(
         cls,
         *,
-        rule: Rule | Sequence[Rule],
+        rule: AcceptanceRule | Sequence[AcceptanceRule],
         temperature: ArrayLike = 1.0,
         top_k: ArrayLike = 0,
         top_p: ArrayLike = 1.0,
@@ -159,7 +160,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposals:
+class SpecDecodeMetadata:
     """B drafted chains, their tokens and draft rows one after another (N = sum(num_drafted))."""
 
     num_drafted: I32  # [B] may be 0
@@ -248,11 +249,11 @@ class Backend(Protocol):
     def verify(
         self,
         logits: F32,
-        proposals: Proposals,
-        sampling: Sampling,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
         *,
         raw_logits: F32 | None = None,
-        edits: "Edits | None" = None,
+        edits: "LogitsEdits | None" = None,
     ) -> Verdicts:
         """Judge B proposals. Raises: ContractError. A fault in the logits is its item's `error`.
 
@@ -268,13 +269,13 @@ class Backend(Protocol):
     def draw(
         self,
         logits: F32,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         position: I32,
         *,
         vocab_size: int,
         top_m: int = 64,
         num_guesses: int = 0,
-        edits: "Edits | None" = None,
+        edits: "LogitsEdits | None" = None,
     ) -> Draws:
         """Draft one token per row, by the row's rule: argmax, the target's own race, or a private
         race over the top_m ids; and guess what the target will draw there. Only ids below

@@ -18,8 +18,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.checks import check_draw, check_verify
-from outrider.kernels.contract.logits_edits import Edits, edited
-from outrider.kernels.contract.verdict import Draws, Proposals, Sampling, Verdicts
+from outrider.kernels.contract.logits_edits import LogitsEdits, edited
+from outrider.kernels.contract.verdict import Draws, SamplingMetadata, SpecDecodeMetadata, Verdicts
 from outrider.kernels.cpu import draw, verdict
 
 # What the machine code is made from. Numba's cache looks at one file only, so the key names all.
@@ -105,10 +105,10 @@ def _flat(logits: F32) -> F32:
     return as_strided(logits, (length,), (4,), writeable=False)
 
 
-_READERS = {kind: attrgetter(*kind.__slots__) for kind in (Sampling, Verdicts, Draws)}
+_READERS = {kind: attrgetter(*kind.__slots__) for kind in (SamplingMetadata, Verdicts, Draws)}
 
 
-def _fields(arrays: Sampling | Verdicts | Draws) -> Any:
+def _fields(arrays: SamplingMetadata | Verdicts | Draws) -> Any:
     """The arrays in the order they are declared in, as a tuple."""
     return _READERS[type(arrays)](arrays)
 
@@ -122,11 +122,11 @@ class CpuBackend:
     def verify(
         self,
         logits: F32,
-        proposals: Proposals,
-        sampling: Sampling,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
         *,
         raw_logits: F32 | None = None,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `contract.Backend.verify`."""
         if edits is not None:
@@ -164,13 +164,13 @@ class CpuBackend:
     def draw(
         self,
         logits: F32,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         position: I32,
         *,
         vocab_size: int,
         top_m: int = 64,
         num_guesses: int = 0,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Draws:
         """See `contract.Backend.draw`."""
         if edits is not None:

@@ -8,7 +8,7 @@ from numpy import int32 as i32
 from numpy import uint32 as u32
 
 from outrider.kernels.contract.philox import Purpose
-from outrider.kernels.contract.verdict import TILE, DraftKind, Rule
+from outrider.kernels.contract.verdict import TILE, AcceptanceRule, DraftKind
 from outrider.kernels.cpu.arithmetic import (
     ONE,
     ZERO,
@@ -23,7 +23,7 @@ from outrider.kernels.cpu.filter import keep
 from outrider.kernels.cpu.race import race
 from outrider.kernels.cpu.row import first_largest, measure, padded_sum, scale, tile_sum, zero
 
-GREEDY, COUPLED, REJECTION = (int(rule) for rule in Rule)
+GREEDY, COUPLED, REJECTION = (int(rule) for rule in AcceptanceRule)
 MISSING, ONE_HOT, SPARSE, DENSE = (int(kind) for kind in DraftKind)
 NAN = f32(np.nan)
 TOKEN, ACCEPT, FINAL, _ = (u32(purpose) for purpose in Purpose)

@@ -14,9 +14,15 @@ from numpy.typing import NDArray
 
 from outrider.kernels.contract.arrays import I32, ContractError
 from outrider.kernels.contract.checks import check_draws, check_verdicts
-from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.logits_edits import LogitsEdits
 from outrider.kernels.contract.trees import Trees, TreeVerdicts, check_trees
-from outrider.kernels.contract.verdict import TILE, Draws, Proposals, Sampling, Verdicts
+from outrider.kernels.contract.verdict import (
+    TILE,
+    Draws,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+    Verdicts,
+)
 from outrider.kernels.cuda import records
 from outrider.kernels.cuda.buffers import Buffer
 from outrider.kernels.cuda.kernels import (
@@ -66,11 +72,11 @@ class CudaBackend:
     def verify(
         self,
         logits: torch.Tensor,
-        proposals: Proposals,
-        sampling: Sampling,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
         *,
         raw_logits: torch.Tensor | None = None,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`. Logits [R, V] of float32, bfloat16 or float16."""
         rows = proposals.tokens.size + proposals.num_drafted.size
@@ -91,13 +97,13 @@ class CudaBackend:
     def draw(
         self,
         logits: torch.Tensor,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         position: I32,
         *,
         vocab_size: int,
         top_m: int = 64,
         num_guesses: int = 0,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Draws:
         """See `Backend.draw`. Logits [R, V] of float32, bfloat16 or float16."""
         check_logits("logits", logits, sampling.rule.size, self.device)
@@ -114,9 +120,9 @@ class CudaBackend:
         self,
         logits: torch.Tensor,
         trees: Trees,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         *,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> TreeVerdicts:
         """See `trees.verify_trees`. Logits [R, V] of float32, bfloat16 or float16."""
         check_logits("logits", logits, trees.kind.size, self.device)
@@ -130,9 +136,9 @@ class CudaBackend:
     def _verify(
         self,
         tensors: tuple[torch.Tensor, torch.Tensor],
-        proposals: Proposals,
-        sampling: Sampling,
-        edits: Edits | None,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
+        edits: LogitsEdits | None,
     ) -> Verdicts:
         (logits, raw), batch = tensors, proposals.num_drafted.size
         num_logprobs = max(proposals.num_drafted.tolist()) + 1
@@ -160,10 +166,10 @@ class CudaBackend:
     def _draw(
         self,
         logits: torch.Tensor,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         position: I32,
         sizes: tuple[int, int, int],
-        edits: Edits | None,
+        edits: LogitsEdits | None,
     ) -> Draws:
         rows, (vocab_size, top_m, num_guesses) = logits.shape[0], sizes
         items = records.items_of(sampling, np.zeros(rows, np.int32), position)
@@ -187,7 +193,11 @@ class CudaBackend:
         return _draws(outputs.fetch(), rows)
 
     def _verify_trees(
-        self, logits: torch.Tensor, trees: Trees, sampling: Sampling, edits: Edits | None
+        self,
+        logits: torch.Tensor,
+        trees: Trees,
+        sampling: SamplingMetadata,
+        edits: LogitsEdits | None,
     ) -> TreeVerdicts:
         batch, most = trees.num_nodes.size, int(trees.num_nodes.max())
         items = records.items_of(sampling, trees.num_nodes, trees.position)
@@ -220,7 +230,7 @@ class CudaBackend:
         self._launch(Launch(name, instance(name, dtype), grid, block, args))
 
     def _send(
-        self, items: records.Records, edits: Edits | None, tables: list[NDArray[Any]]
+        self, items: records.Records, edits: LogitsEdits | None, tables: list[NDArray[Any]]
     ) -> Sent:
         """Everything that a launch reads beside the logits, on the device."""
         arrays = [items, records.item_of_row(items), *tables]
@@ -264,7 +274,7 @@ def _check_entries(ids: I32) -> None:
         )
 
 
-def _draft_rows(proposals: Proposals) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _draft_rows(proposals: SpecDecodeMetadata) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     ids, probs, dense = proposals.support_ids, proposals.support_probs, proposals.dense_probs
     if ids is not None:
         _check_entries(ids)

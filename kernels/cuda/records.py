@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from outrider.kernels.contract.arrays import I32
 
-from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.arrays import I32
+from outrider.kernels.contract.logits_edits import LogitsEdits
 from outrider.kernels.contract.trees import Trees
-from outrider.kernels.contract.verdict import Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import AcceptanceRule, SamplingMetadata, SpecDecodeMetadata
 
 Records = NDArray[Any]
 
@@ -49,7 +49,7 @@ LEADER = np.dtype([("z", np.float32), ("id", np.int32)])
 CUT = np.dtype([("key", np.int32), ("peak", np.float32)])
 
 
-def items_of(sampling: Sampling, num_drafted: I32, position: I32) -> Records:
+def items_of(sampling: SamplingMetadata, num_drafted: I32, position: I32) -> Records:
     """One item per sequence; its rows follow those of the items before it. Shapes: [B]."""
     items = np.empty(num_drafted.size, ITEM)
     for name in ("seed", "choice", "rule", "temperature", "top_p", "min_p", "top_k"):
@@ -58,7 +58,7 @@ def items_of(sampling: Sampling, num_drafted: I32, position: I32) -> Records:
     items["position"], items["num_drafted"] = position, num_drafted
     items["first_row"] = np.cumsum(rows) - rows
     filters = (sampling.top_k > 0) | (sampling.top_p < 1) | (sampling.min_p > 0)
-    items["is_filtered"] = filters & (sampling.rule != Rule.GREEDY)
+    items["is_filtered"] = filters & (sampling.rule != AcceptanceRule.GREEDY)
     return items
 
 
@@ -68,14 +68,14 @@ def item_of_row(items: Records) -> I32:
     return owners.astype(np.int32)
 
 
-def drafted_of(proposals: Proposals) -> Records:
+def drafted_of(proposals: SpecDecodeMetadata) -> Records:
     """One record per drafted token. Shapes: [N]."""
     drafted = np.empty(proposals.tokens.size, DRAFTED)
     drafted["token"], drafted["kind"] = proposals.tokens, proposals.kind
     return drafted
 
 
-def edits_of(edits: Edits) -> tuple[I32, Records]:
+def edits_of(edits: LogitsEdits) -> tuple[I32, Records]:
     """Where each row's entries begin, and the entries. Shapes: [R + 1], [E]."""
     entries = np.empty(edits.ids.size, EDIT)
     entries["id"], entries["bias"] = edits.ids, edits.bias

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from outrider.kernels.contract.arrays import F32, I32, ContractError
 
-from outrider.kernels.contract.verdict import Backend, Rule, Sampling
+from outrider.kernels.contract.arrays import F32, I32, ContractError
+from outrider.kernels.contract.verdict import AcceptanceRule, Backend, SamplingMetadata
 
 PAD = -1
 
@@ -33,7 +33,7 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Trees:
+class PaddedTrees:
     """One tree of drafted tokens per item, all of one shape, parents before children."""
 
     tokens: I32  # [B, nodes]
@@ -72,7 +72,7 @@ class PaddedVerdicts:
 
 def verify_padded(
     target_logits: F32,
-    trees: Trees,
+    trees: PaddedTrees,
     cache_tokens: I32,
     verification: Greedy | Sampled,
     backend: Backend,
@@ -123,14 +123,16 @@ def _own_tokens(
     batch, depth, width = target_logits.shape
     rows = np.where(np.isnan(target_logits), -np.inf, target_logits).astype(np.float32)
     if isinstance(verification, Greedy):
-        sampling = Sampling.of(rule=Rule.GREEDY, batch=batch * depth)
+        sampling = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=batch * depth)
     else:
         if len(verification.seeds) != batch:
             raise ContractError(
                 f"Got {len(verification.seeds)} seeds, expected {batch}, one per item"
             )
         seeds = [seed for seed in verification.seeds for _ in range(depth)]
-        sampling = Sampling.of(rule=Rule.COUPLED, temperature=verification.temperature, seed=seeds)
+        sampling = SamplingMetadata.of(
+            rule=AcceptanceRule.COUPLED, temperature=verification.temperature, seed=seeds
+        )
     position = (np.array(cached)[:, None] + np.arange(depth)).astype(np.int32).ravel()
     draws = backend.draw(rows.reshape(-1, width), sampling, position, vocab_size=width)
     for row in np.flatnonzero(draws.error).tolist():
@@ -141,7 +143,7 @@ def _own_tokens(
     return own
 
 
-def _check(target_logits: F32, trees: Trees, cache_tokens: I32) -> list[int]:
+def _check(target_logits: F32, trees: PaddedTrees, cache_tokens: I32) -> list[int]:
     """Cached tokens of each item. Raises: ContractError."""
     if target_logits.ndim != 3 or 0 in target_logits.shape:
         raise ContractError(

@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 
 from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.checks import check_draw, check_verify
-from outrider.kernels.contract.logits_edits import Edits, edited
+from outrider.kernels.contract.logits_edits import LogitsEdits, edited
 from outrider.kernels.contract.philox import Purpose, noise_bits
-from outrider.kernels.contract.verdict import DraftKind, Draws, Proposals, Rule, Sampling, Verdicts
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    Draws,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+    Verdicts,
+)
 from outrider.kernels.reference.acceptance_rules import Probs, accepts, judge_equal, judge_rejection
 from outrider.kernels.reference.arithmetic import exp, exponential, tile_sum, tree_sum, uniform
 from outrider.kernels.reference.row import FaultyRow, Row, tiles_of
@@ -43,7 +50,12 @@ class Item:
     """One proposal, its rows and its noise; the `Chance` of its decisions."""
 
     def __init__(
-        self, logits: F32, raw: F32, b: int, proposals: Proposals, sampling: Sampling
+        self,
+        logits: F32,
+        raw: F32,
+        b: int,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
     ) -> None:
         first = int(proposals.num_drafted[:b].sum())
         count = int(proposals.num_drafted[b])
@@ -51,7 +63,7 @@ class Item:
         self.raw = raw[first + b : first + b + count + 1]
         self.drafted = range(first, first + count)
         self.tokens = proposals.tokens[first : first + count].tolist()
-        self.rule = Rule(sampling.rule[b])
+        self.rule = AcceptanceRule(sampling.rule[b])
         self.proposals, self.sampling, self.b = proposals, sampling, b
         self.noise = Noise(
             int(sampling.seed[b]), int(sampling.choice[b]), int(proposals.position[b])
@@ -64,7 +76,7 @@ class Item:
             s, b = self.sampling, self.b
             self.rows[j] = (
                 Row.of(self.logits[j])
-                if self.rule is Rule.GREEDY
+                if self.rule is AcceptanceRule.GREEDY
                 else Row.of(
                     self.logits[j], s.temperature[b], int(s.top_k[b]), s.top_p[b], s.min_p[b]
                 )
@@ -93,17 +105,17 @@ class Item:
     def own_draw(self, j: int) -> int:
         """The target's own token of row j: argmax, or the race."""
         row = self.row(j)
-        if self.rule is Rule.GREEDY:
+        if self.rule is AcceptanceRule.GREEDY:
             return int(row.z.argmax())
         return self.race(j, row.probs(), np.zeros(len(row.z), np.bool_), Purpose.TOKEN)
 
     def guesses(self, count: int) -> list[int]:
         """What the target will draw in the first row, by this row as the draft's; best first."""
         row = self.row(0)
-        if self.rule is Rule.GREEDY:
+        if self.rule is AcceptanceRule.GREEDY:
             by_rank = np.argsort(-row.z, kind="stable")[:count]
             return [int(i) for i in by_rank[row.z[by_rank] > -np.inf]]
-        purpose = Purpose.FINAL if self.rule is Rule.REJECTION else Purpose.TOKEN
+        purpose = Purpose.FINAL if self.rule is AcceptanceRule.REJECTION else Purpose.TOKEN
         ids = np.arange(len(row.z), dtype=np.int32)
         return row.leaders(self.noise.exponentials(0, purpose, ids), count)
 
@@ -120,18 +132,18 @@ class Item:
 
     def judge(self) -> tuple[int, int]:
         """(num_accepted, token). Raises: FaultyRow."""
-        if self.rule is Rule.REJECTION:
+        if self.rule is AcceptanceRule.REJECTION:
             return judge_rejection(self.tokens, lambda j: self.row(j).probs(), self.draft_row, self)
         return judge_equal(self.tokens, self.own_draw)
 
     def chances(self, j: int) -> tuple[np.float32, np.float32]:
         """(accept_prob, overlap) of drafted token j."""
         token, row, zero = self.tokens[j], self.row(j), np.float32(0)
-        if self.rule is Rule.GREEDY:
+        if self.rule is AcceptanceRule.GREEDY:
             certain = np.float32(token == row.z.argmax())
             return certain, certain
         target = row.probs()
-        if self.rule is Rule.COUPLED:
+        if self.rule is AcceptanceRule.COUPLED:
             alone = target[token] if 0 <= token < len(target) else zero
             return alone, alone
         draft = self.draft_row(j)
@@ -144,7 +156,7 @@ class Item:
         return min(np.float32(1), target[token] / draft[token]), overlap
 
 
-def support(proposals: Proposals, n: int) -> tuple[I32, F32]:
+def support(proposals: SpecDecodeMetadata, n: int) -> tuple[I32, F32]:
     """The entries of sparse draft row n: ids and probabilities."""
     assert proposals.support_ids is not None
     assert proposals.support_probs is not None
@@ -168,11 +180,11 @@ class ReferenceBackend:
     def verify(
         self,
         logits: F32,
-        proposals: Proposals,
-        sampling: Sampling,
+        proposals: SpecDecodeMetadata,
+        sampling: SamplingMetadata,
         *,
         raw_logits: F32 | None = None,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`."""
         if edits is not None:
@@ -207,13 +219,13 @@ class ReferenceBackend:
     def draw(
         self,
         logits: F32,
-        sampling: Sampling,
+        sampling: SamplingMetadata,
         position: I32,
         *,
         vocab_size: int,
         top_m: int = 64,
         num_guesses: int = 0,
-        edits: Edits | None = None,
+        edits: LogitsEdits | None = None,
     ) -> Draws:
         """See `Backend.draw`."""
         if edits is not None:
@@ -229,8 +241,10 @@ class ReferenceBackend:
             error=np.zeros(rows, np.uint8),
         )
         for r in range(rows):
-            chain = Proposals.one_hot([[]], [position[r]])
-            alone = Sampling(*(getattr(sampling, name)[r : r + 1] for name in Sampling.__slots__))
+            chain = SpecDecodeMetadata.one_hot([[]], [position[r]])
+            alone = SamplingMetadata(
+                *(getattr(sampling, name)[r : r + 1] for name in SamplingMetadata.__slots__)
+            )
             cut = logits[r : r + 1, :vocab_size]
             try:
                 self._draw(Item(cut, cut, 0, chain, alone), draws, r, top_m)
@@ -242,7 +256,7 @@ class ReferenceBackend:
         row = item.row(0)
         guesses = item.guesses(draws.guesses.shape[1])
         draws.guesses[r, : len(guesses)] = guesses
-        if item.rule is not Rule.REJECTION:
+        if item.rule is not AcceptanceRule.REJECTION:
             draws.token[r] = token = item.own_draw(0)
             draws.prob[r] = row.probs()[token]
             return

@@ -10,10 +10,10 @@ from outrider.kernels.contract.arrays import (
     I32,
 )
 from outrider.kernels.contract.checks import check_logits
-from outrider.kernels.contract.logits_edits import Edits, edited
+from outrider.kernels.contract.logits_edits import LogitsEdits, edited
 from outrider.kernels.contract.philox import Purpose
 from outrider.kernels.contract.trees import Trees, TreeVerdicts, check_trees
-from outrider.kernels.contract.verdict import DraftKind, Rule, Sampling
+from outrider.kernels.contract.verdict import AcceptanceRule, DraftKind, SamplingMetadata
 from outrider.kernels.reference.arithmetic import tree_sum, uniform
 from outrider.kernels.reference.backend import Noise, raw_logprob
 from outrider.kernels.reference.row import FaultyRow, Row
@@ -22,10 +22,10 @@ from outrider.kernels.reference.row import FaultyRow, Row
 class _Walk:
     """One item's way down its tree."""
 
-    def __init__(self, logits: F32, b: int, trees: Trees, sampling: Sampling) -> None:
+    def __init__(self, logits: F32, b: int, trees: Trees, sampling: SamplingMetadata) -> None:
         self.first = int(trees.num_nodes[:b].sum())
         self.logits, self.trees, self.sampling, self.b = logits, trees, sampling, b
-        self.rule = Rule(sampling.rule[b])
+        self.rule = AcceptanceRule(sampling.rule[b])
         seed, choice = int(sampling.seed[b]), int(sampling.choice[b])
         self.noise = Noise(seed, choice, int(trees.position[b]))
 
@@ -44,17 +44,17 @@ class _Walk:
     def sampled(self, node: int | None) -> Row:
         """Raises: FaultyRow."""
         s, b, logits = self.sampling, self.b, self.logits[self.row_of(node)]
-        if self.rule is Rule.GREEDY:
+        if self.rule is AcceptanceRule.GREEDY:
             return Row.of(logits)
         return Row.of(logits, s.temperature[b], int(s.top_k[b]), s.top_p[b], s.min_p[b])
 
     def step(self, node: int | None, depth: int) -> tuple[int | None, int]:
         """(the child that is accepted, or None; the token drawn if there is none)."""
         row = self.sampled(node)
-        if self.rule is Rule.REJECTION:
+        if self.rule is AcceptanceRule.REJECTION:
             return self.reject(row, node, depth)
         drawn = int(row.z.argmax())
-        if self.rule is Rule.COUPLED:
+        if self.rule is AcceptanceRule.COUPLED:
             drawn = self.race(row, row.probs(), [], depth, Purpose.TOKEN)
         for child in self.children(node):
             if self.token(child) == drawn:
@@ -118,7 +118,7 @@ class _Walk:
 
 
 def verify_trees(
-    logits: F32, trees: Trees, sampling: Sampling, *, edits: Edits | None = None
+    logits: F32, trees: Trees, sampling: SamplingMetadata, *, edits: LogitsEdits | None = None
 ) -> TreeVerdicts:
     """Judge B trees. Log-probs are of the unedited rows.
 

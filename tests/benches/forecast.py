@@ -29,9 +29,9 @@ from rich.table import Table
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 from outrider.cluster.bench.prompts import prompts as questions
 
 DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
@@ -88,7 +88,7 @@ async def run(engine, prompts, temperature, tokens, k, num_streams):
 
     async def one(number):
         prompt = prompts[number % len(prompts)]
-        request = Request(prompt, sampling, seed=number, speculation=Speculation(k=k))
+        request = Request(prompt, sampling, seed=number, speculation=SpeculationParams(k=k))
         return [i async for chunk in engine.generate(request) for i in chunk.token_ids]
 
     started = time.perf_counter()
@@ -184,7 +184,7 @@ async def compare(args):
             config = {"numerics": "exact", "lookahead": "fixed", "has_ngram": False} | settings
             if name == "forecast F=1" and args.trace:
                 config["trace"] = args.trace
-            wiring = ProcessWiring(keeps_off=True) if is_apart else InlineWiring()
+            wiring = ProcessExecutor(keeps_off=True) if is_apart else InlineExecutor()
             engine = await Engine.start(EngineConfig(args.target, args.draft, **config), wiring)
             stack.push_async_callback(engine.stop)
             engines[name] = engine

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
 
@@ -49,11 +49,11 @@ class Decode:
         )
         self.cache, self.context = self.runner.open(), context
         start = time.perf_counter()
-        self.runner.forward([Chunk(self.cache, text(context), 0)])
+        self.runner.forward([Segment(self.cache, text(context), 0)])
         self.prefill_ms = (time.perf_counter() - start) * 1e3
 
     def __call__(self, q: int) -> None:
-        self.runner.forward([Chunk(self.cache, text(q), q)])
+        self.runner.forward([Segment(self.cache, text(q), q)])
         self.runner.rollback(self.cache, self.context)
 
 

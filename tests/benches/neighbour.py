@@ -22,7 +22,7 @@ import torch
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import InlineWiring
+from outrider.actors.executor.executor import InlineExecutor
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 
@@ -51,7 +51,7 @@ async def forward_ms(engine, prompts, tokens):
 
 async def measure(args):
     config = EngineConfig(TARGET, None, numerics="exact", has_ngram=False, pipeline="lockstep")
-    engine = await Engine.start(config, InlineWiring())
+    engine = await Engine.start(config, InlineExecutor())
     prompts = [tuple(engine.tokenizer.encode(text)) for text in PROMPTS]
     found = {name: [] for name in NEIGHBOURS}
     for repeat in range(args.repeats + 1):

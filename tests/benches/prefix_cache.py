@@ -18,7 +18,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before t
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import ProcessWiring
+from outrider.actors.executor.executor import ProcessExecutor
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 
@@ -46,7 +46,7 @@ def requests(args, repeat):
 
 async def measure(args, num_repeats, **config):
     config = EngineConfig(DEMO / "target", DEMO / "draft", **config)
-    engine = await Engine.start(config, ProcessWiring())
+    engine = await Engine.start(config, ProcessExecutor())
     found = []
     try:
         for repeat in range(-1, num_repeats):  # the first warms up

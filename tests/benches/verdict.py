@@ -12,7 +12,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.cpu.backend import CpuBackend
 
 
@@ -28,15 +33,20 @@ def median_ms(call: Callable[[], object], seconds: float = 1.0) -> float:
 
 
 def round_of(
-    backend: CpuBackend, rule: Rule, batch: int, drafted: int, width: int, **filters: float
+    backend: CpuBackend,
+    rule: AcceptanceRule,
+    batch: int,
+    drafted: int,
+    width: int,
+    **filters: float,
 ) -> Callable[[], object]:
     """A call that verifies `drafted` good tokens for each of `batch` sequences."""
     rng = np.random.default_rng(0)
     rows = batch * (drafted + 1)
     logits = rng.normal(0, 3, (rows, width)).astype(np.float32)
-    sampling = Sampling.of(rule=rule, seed=list(range(batch)), **filters)
+    sampling = SamplingMetadata.of(rule=rule, seed=list(range(batch)), **filters)
     position = np.tile(np.arange(drafted + 1, dtype=np.int32), batch)
-    each = Sampling.of(
+    each = SamplingMetadata.of(
         rule=rule, seed=[b for b in range(batch) for _ in range(drafted + 1)], **filters
     )
     drawn = backend.draw(logits, each, position, vocab_size=width)
@@ -47,11 +57,11 @@ def round_of(
     counts, start = np.full(batch, drafted, np.int32), np.zeros(batch, np.int32)
 
     def call() -> object:
-        proposals = Proposals(counts, start, tokens, kind, *support)
+        proposals = SpecDecodeMetadata(counts, start, tokens, kind, *support)
         return backend.verify(logits, proposals, sampling)
 
     accepted = backend.verify(
-        logits, Proposals(counts, start, tokens, kind, *support), sampling
+        logits, SpecDecodeMetadata(counts, start, tokens, kind, *support), sampling
     ).num_accepted
     assert (accepted == drafted).all(), accepted
     return call
@@ -63,13 +73,13 @@ def main() -> None:
     print(f"load or compile: {time.perf_counter() - start:.2f} s")
     print(f"{'':34} {'1 x 5 x 4096':>14} {'4 x 6 x 152064':>16}")
     for name, rule, filters in (
-        ("greedy", Rule.GREEDY, {}),
-        ("coupled, temperature 1", Rule.COUPLED, {}),
-        ("coupled, temperature 0.7", Rule.COUPLED, {"temperature": 0.7}),
-        ("coupled, top-k 50, top-p 0.9", Rule.COUPLED, {"top_k": 50, "top_p": 0.9}),
-        ("coupled, top-p 0.9", Rule.COUPLED, {"top_p": 0.9}),
-        ("rejection, temperature 1", Rule.REJECTION, {}),
-        ("rejection, top-p 0.9", Rule.REJECTION, {"top_p": 0.9}),
+        ("greedy", AcceptanceRule.GREEDY, {}),
+        ("coupled, temperature 1", AcceptanceRule.COUPLED, {}),
+        ("coupled, temperature 0.7", AcceptanceRule.COUPLED, {"temperature": 0.7}),
+        ("coupled, top-k 50, top-p 0.9", AcceptanceRule.COUPLED, {"top_k": 50, "top_p": 0.9}),
+        ("coupled, top-p 0.9", AcceptanceRule.COUPLED, {"top_p": 0.9}),
+        ("rejection, temperature 1", AcceptanceRule.REJECTION, {}),
+        ("rejection, top-p 0.9", AcceptanceRule.REJECTION, {"top_p": 0.9}),
     ):
         small = median_ms(round_of(backend, rule, 1, 4, 4096, **filters))
         large = median_ms(round_of(backend, rule, 4, 5, 152_064, **filters))

@@ -23,7 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kernels.cuda.batches import VerifyBatch
 from kernels.cuda.recording import recorded
 
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.kernels import why_unusable
 
@@ -63,7 +68,7 @@ def ours(
         top = rows.view(batch, DRAFTED + 1, width)[:, :DRAFTED].float().topk(TOP_M)
         ids, order = top.indices.reshape(count, TOP_M).sort(1)
         probs = top.values.softmax(-1).reshape(count, TOP_M).gather(1, order)
-        proposals = Proposals(
+        proposals = SpecDecodeMetadata(
             np.full(batch, DRAFTED, np.int32),
             np.zeros(batch, np.int32),
             top.indices[..., 0].reshape(count).cpu().numpy().astype(np.int32),
@@ -71,7 +76,7 @@ def ours(
             ids.cpu().numpy().astype(np.int32),
             probs.cpu().numpy(),
         )
-        sampling = Sampling.of(rule=Rule.REJECTION, seed=list(range(batch)))
+        sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=list(range(batch)))
         batch_of_it = VerifyBatch(rows, proposals, sampling, None, None)
         calls.append(recorded(CudaBackend(rows.device, fast_exp=fast_exp), batch_of_it.run).again)
     return calls

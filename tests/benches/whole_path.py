@@ -33,9 +33,9 @@ from rich.table import Table
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import InlineWiring
+from outrider.actors.executor.executor import InlineExecutor
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 
 DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
 PROMPTS = [
@@ -100,7 +100,7 @@ async def in_process(engine, prompts, temperature, tokens, k):
     started = time.perf_counter()
     for ids in prompts:
         count = 0
-        request = Request(ids, sampling, seed=1, speculation=Speculation(k=k))
+        request = Request(ids, sampling, seed=1, speculation=SpeculationParams(k=k))
         async for chunk in engine.generate(request):
             count += len(chunk.token_ids)
         assert count == tokens
@@ -166,7 +166,7 @@ async def measure(args, temperature, client):
     hugging = Transformers(args.target, args.draft)
     engine = await Engine.start(
         EngineConfig(args.target, args.draft, numerics="exact", has_prefix_cache=False),
-        InlineWiring(),
+        InlineExecutor(),
     )
     assert engine.info.numerics == "exact"
     prompts = [

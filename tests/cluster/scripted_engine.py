@@ -9,7 +9,7 @@ from typing import Any
 
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.scheduling.request import Chunk, FinishReason, Request
+from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
 from outrider.clients.protocol.events import origins_of
 from outrider.clients.results import Origin
 
@@ -92,7 +92,7 @@ class ScriptedEngine(ToyEngine):
     def check(self, request: Request) -> None:
         """Prompts of any length will do."""
 
-    async def generate(self, request: Request) -> AsyncGenerator[Chunk]:
+    async def generate(self, request: Request) -> AsyncGenerator[OutputDelta]:
         self.requests.append(request)
         is_speculated = request.speculation.is_enabled
         left = self.tokenizer.script[: request.sampling.max_tokens]
@@ -106,7 +106,7 @@ class ScriptedEngine(ToyEngine):
                 if self.failure is not None and step == self.fails_after:
                     raise self.failure
                 ids, left = left[: num_accepted + 1], left[num_accepted + 1 :]
-                yield Chunk(
+                yield OutputDelta(
                     token_ids=ids,
                     logprobs=(-0.5,) * len(ids),
                     text=self.tokenizer.decode(ids),

@@ -11,7 +11,7 @@ from typing import Any
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.executor.supervisor import WorkerHealth, WorkerState
-from outrider.actors.scheduling.request import Chunk, FinishReason, Request, TokenLogprobs
+from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request, TokenLogprobs
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.telemetry.statistics import Statistics
 
@@ -110,7 +110,7 @@ class ToyEngine:
         if "bad" in grammar.text:
             raise InvalidRequest("Got a grammar that is bad", "structured_outputs")
 
-    async def generate(self, request: Request) -> AsyncGenerator[Chunk]:
+    async def generate(self, request: Request) -> AsyncGenerator[OutputDelta]:
         self.requests.append(request)
         try:
             text, reason = self._text(request)
@@ -136,11 +136,13 @@ class ToyEngine:
         has_ended = self.script is not None and len(self.script) <= sampling.max_tokens
         return text, FinishReason.STOP if has_ended else FinishReason.LENGTH
 
-    def _chunk(self, request: Request, text: str, step: int, reason: FinishReason | None) -> Chunk:
+    def _chunk(
+        self, request: Request, text: str, step: int, reason: FinishReason | None
+    ) -> OutputDelta:
         ids, sampling = tuple(map(ord, text)), request.sampling
         prompt = request.prompt_ids[1:] if step == 0 else ()
         count = sampling.prompt_logprobs
-        return Chunk(
+        return OutputDelta(
             token_ids=ids,
             logprobs=(LOGPROB,) * len(ids),
             text=text,

@@ -3,9 +3,16 @@
 from dataclasses import dataclass
 
 import numpy as np
-from outrider.kernels.contract.arrays import F32
 
-from outrider.kernels.contract.verdict import DraftKind, Draws, Proposals, Rule, Sampling, Verdicts
+from outrider.kernels.contract.arrays import F32
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    Draws,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+    Verdicts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,18 +20,18 @@ class Case:
     """Arguments of one verdict."""
 
     logits: F32
-    proposals: Proposals
-    sampling: Sampling
+    proposals: SpecDecodeMetadata
+    sampling: SamplingMetadata
 
 
-def random_sampling(rng: np.random.Generator, batch: int, width: int) -> Sampling:
+def random_sampling(rng: np.random.Generator, batch: int, width: int) -> SamplingMetadata:
     """Each filter on in about half of the sequences."""
 
     def half(values: np.ndarray, off: float) -> np.ndarray:
         return np.where(rng.random(batch) < 0.5, values, off)
 
-    return Sampling.of(
-        rule=[Rule(rule) for rule in rng.integers(0, 3, batch)],
+    return SamplingMetadata.of(
+        rule=[AcceptanceRule(rule) for rule in rng.integers(0, 3, batch)],
         temperature=half(rng.uniform(0.3, 2, batch), 1),
         top_k=half(rng.integers(1, min(width, 100) + 2, batch), 0),
         top_p=half(rng.uniform(0.05, 1, batch), 1),
@@ -76,7 +83,7 @@ def random_case(seed: int, width: int, batch: int = 4, max_drafted: int = 4) -> 
         row = logits[n + owner[n]]
         probable = draft_probs(rng, row, width if kind[n] == DraftKind.DENSE else entries)
         tokens[n] = rng.choice(width, p=probable.astype(np.float64) / probable.sum(dtype=float))
-        if rng.random() < 0.4 or sampling.rule[owner[n]] == Rule.GREEDY:
+        if rng.random() < 0.4 or sampling.rule[owner[n]] == AcceptanceRule.GREEDY:
             tokens[n] = row.argmax()
         dense[n] = probable
         own = np.flatnonzero(probable).astype(np.int32)[:entries]
@@ -84,7 +91,7 @@ def random_case(seed: int, width: int, batch: int = 4, max_drafted: int = 4) -> 
         if rng.random() < 0.05:
             tokens[n] = rng.integers(-2, width + 2)
     position = rng.integers(0, 10_000, batch).astype(np.int32)
-    proposals = Proposals(num_drafted, position, tokens, kind, ids, probs, dense)
+    proposals = SpecDecodeMetadata(num_drafted, position, tokens, kind, ids, probs, dense)
     return Case(logits, proposals, sampling)
 
 

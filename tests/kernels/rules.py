@@ -13,7 +13,12 @@ from kernels.maps import compiled_maps
 from kernels.toy import ToyModel, coupled_joint, largest_gap, rejection_joint
 
 from outrider.kernels.contract import philox
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.ops.distribution import softmax, top_k_filter, top_p_filter
 
@@ -94,8 +99,8 @@ def final_race_has_its_own_noise(k: SimpleNamespace) -> None:
 def rejection_item(k: SimpleNamespace, seed: int) -> object:
     """One item of two rows at position 40, six ids."""
     logits = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
-    sampling = Sampling.of(rule=Rule.REJECTION, seed=seed)
-    return k.backend.Item(logits, logits, 0, Proposals.one_hot([[1]], [40]), sampling)
+    sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
+    return k.backend.Item(logits, logits, 0, SpecDecodeMetadata.one_hot([[1]], [40]), sampling)
 
 
 def exponentials_are_precise_near_zero(k: SimpleNamespace) -> None:
@@ -137,15 +142,17 @@ def filters_keep_ties_and_their_order(k: SimpleNamespace) -> None:
 
 def greedy_ties_go_to_the_lowest_id(k: SimpleNamespace) -> None:
     logits = np.array([[1, 5, 0, 5, -2]], np.float32)
-    none = Proposals.one_hot([[]], [0])
-    got = k.backend.ReferenceBackend().verify(logits, none, Sampling.of(rule=Rule.GREEDY))
+    none = SpecDecodeMetadata.one_hot([[]], [0])
+    got = k.backend.ReferenceBackend().verify(
+        logits, none, SamplingMetadata.of(rule=AcceptanceRule.GREEDY)
+    )
     assert got.token.tolist() == [1]
 
 
 def logprobs_are_raw(k: SimpleNamespace) -> None:
     logits = np.array([[1, 5, 0, 4, -2]], np.float32)
-    none = Proposals.one_hot([[]], [0])
-    sampling = Sampling.of(rule=Rule.COUPLED, temperature=0.5, top_k=2)
+    none = SpecDecodeMetadata.one_hot([[]], [0])
+    sampling = SamplingMetadata.of(rule=AcceptanceRule.COUPLED, temperature=0.5, top_k=2)
     got = k.backend.ReferenceBackend().verify(logits, none, sampling)
     assert np.isclose(got.logprobs[0, 0], np.log(softmax(logits))[0, got.token[0]])
 
@@ -155,7 +162,7 @@ def support_is_what_was_drawn_from(k: SimpleNamespace) -> None:
     rng = np.random.default_rng(8)
     logits, ids = random_logits(rng, 1, 40), np.arange(40)
     for seed in range(20):
-        sampling = Sampling.of(rule=Rule.REJECTION, seed=seed)
+        sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
         at = np.array([6], np.int32)
         got = k.backend.ReferenceBackend().draw(logits, sampling, at, vocab_size=40, top_m=5)
         support, probs = got.support_ids[0], got.support_probs[0].astype(float)
@@ -171,8 +178,12 @@ def guesses_are_the_race_in_order(k: SimpleNamespace) -> None:
     rng = np.random.default_rng(5)
     for seed in range(30):
         logits = random_logits(rng, 1, 40)
-        for rule, purpose in ((Rule.GREEDY, None), (Rule.COUPLED, 0), (Rule.REJECTION, 2)):
-            sampling = Sampling.of(rule=rule, seed=seed)
+        for rule, purpose in (
+            (AcceptanceRule.GREEDY, None),
+            (AcceptanceRule.COUPLED, 0),
+            (AcceptanceRule.REJECTION, 2),
+        ):
+            sampling = SamplingMetadata.of(rule=rule, seed=seed)
             backend = k.backend.ReferenceBackend()
             at = np.array([3], np.int32)
             got = backend.draw(logits, sampling, at, vocab_size=40, num_guesses=5).guesses[0]

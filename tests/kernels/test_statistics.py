@@ -12,7 +12,12 @@ import pytest
 from kernels.statistics import chi_square_odds
 from scipy import stats
 
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.ops import distribution
 
@@ -43,10 +48,12 @@ TARGET = tables(1)
 DRAFT = tables(2, near=TARGET)
 
 
-def keyed(rule: Rule, key: str, filters: dict[str, float]) -> tuple[Sampling, np.ndarray]:
+def keyed(
+    rule: AcceptanceRule, key: str, filters: dict[str, float]
+) -> tuple[SamplingMetadata, np.ndarray]:
     """Independent rounds that differ in one part of the noise key only; (sampling, position)."""
     index = np.arange(COUNT)
-    sampling = Sampling.of(
+    sampling = SamplingMetadata.of(
         rule=rule,
         seed=(index + 10**12).tolist() if key == "seed" else 77,
         choice=index if key == "choice" else 0,
@@ -56,7 +63,7 @@ def keyed(rule: Rule, key: str, filters: dict[str, float]) -> tuple[Sampling, np
     return sampling, (index * (DRAFTED + 1) * (key == "position")).astype(np.int32)
 
 
-def run(kinds: tuple[DraftKind, ...], sampling: Sampling, position: np.ndarray) -> Run:
+def run(kinds: tuple[DraftKind, ...], sampling: SamplingMetadata, position: np.ndarray) -> Run:
     """Draft, verify, and finish what was cut short with rounds of one token."""
     contexts, supports, tokens = [np.zeros(COUNT, int)], [], []
     for j, kind in enumerate(kinds):
@@ -67,7 +74,7 @@ def run(kinds: tuple[DraftKind, ...], sampling: Sampling, position: np.ndarray) 
         supports.append((drawn.support_ids, drawn.support_probs))
         contexts.append(contexts[j] * WIDTH + tokens[j])
     rows = np.stack([TARGET[j][context] for j, context in enumerate(contexts)], 1)
-    proposals = Proposals(
+    proposals = SpecDecodeMetadata(
         np.full(COUNT, DRAFTED, np.int32),
         position,
         np.stack(tokens, 1).ravel(),
@@ -81,7 +88,7 @@ def run(kinds: tuple[DraftKind, ...], sampling: Sampling, position: np.ndarray) 
     out[np.arange(COUNT), accepted] = verdicts.token
     for j in range(1, DRAFTED + 1):
         context = out[:, :j] @ WIDTH ** np.arange(j)[::-1]
-        none = Proposals.one_hot([()] * COUNT, (position + j).tolist())
+        none = SpecDecodeMetadata.one_hot([()] * COUNT, (position + j).tolist())
         plain = CPU.verify(TARGET[j][context], none, sampling)
         out[:, j] = np.where(accepted < j, plain.token, out[:, j])
     return Run(out, accepted)
@@ -120,21 +127,21 @@ FILTERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
-@pytest.mark.parametrize("rule", [Rule.COUPLED, Rule.REJECTION])
-def test_joint_of_three_tokens(rule: Rule, filters: dict[str, float]) -> None:
+@pytest.mark.parametrize("rule", [AcceptanceRule.COUPLED, AcceptanceRule.REJECTION])
+def test_joint_of_three_tokens(rule: AcceptanceRule, filters: dict[str, float]) -> None:
     got = run((SPARSE, SPARSE), *keyed(rule, "seed", filters))
     assert chi_square_odds(counts(got.tokens), joint(filters)) > LIMIT
 
 
 @pytest.mark.parametrize("kinds", [(ONE_HOT, SPARSE), (SPARSE, MISSING), (ONE_HOT, ONE_HOT)])
 def test_joint_with_every_kind_of_draft_row(kinds: tuple[DraftKind, ...]) -> None:
-    got = run(kinds, *keyed(Rule.REJECTION, "seed", {}))
+    got = run(kinds, *keyed(AcceptanceRule.REJECTION, "seed", {}))
     assert chi_square_odds(counts(got.tokens), joint({})) > LIMIT
 
 
 @pytest.mark.parametrize("key", ["choice", "position"])
-@pytest.mark.parametrize("rule", [Rule.COUPLED, Rule.REJECTION])
-def test_joint_under_one_seed(rule: Rule, key: str) -> None:
+@pytest.mark.parametrize("rule", [AcceptanceRule.COUPLED, AcceptanceRule.REJECTION])
+def test_joint_under_one_seed(rule: AcceptanceRule, key: str) -> None:
     """Choices of one prompt, and the positions of one sequence, are independent."""
     got = run((SPARSE, SPARSE), *keyed(rule, key, {}))
     assert chi_square_odds(counts(got.tokens), joint({})) > LIMIT
@@ -142,7 +149,7 @@ def test_joint_under_one_seed(rule: Rule, key: str) -> None:
 
 def test_the_joint_test_can_fail() -> None:
     """A target 10 % warmer, total variation under 0.04, is told apart by the same counts."""
-    got = run((SPARSE, SPARSE), *keyed(Rule.REJECTION, "seed", {}))
+    got = run((SPARSE, SPARSE), *keyed(AcceptanceRule.REJECTION, "seed", {}))
     other = joint({"temperature": 1.1})
     assert np.abs(other - joint({})).sum() / 2 < 0.04
     assert chi_square_odds(counts(got.tokens), other) < LIMIT
@@ -155,22 +162,25 @@ def test_acceptance_is_as_good_as_the_rule_allows() -> None:
     q = np.where(full >= np.sort(full)[-3], full, 0)
     q /= q.sum()
     race = sum(1 / np.maximum(p / p[i], full / full[i]).sum() for i in range(WIDTH))
-    for rule, chance in ((Rule.REJECTION, np.minimum(p, q).sum()), (Rule.COUPLED, race)):
+    for rule, chance in (
+        (AcceptanceRule.REJECTION, np.minimum(p, q).sum()),
+        (AcceptanceRule.COUPLED, race),
+    ):
         got = run((SPARSE, SPARSE), *keyed(rule, "seed", {}))
         hits = int((got.num_accepted >= 1).sum())
         assert stats.binomtest(hits, COUNT, float(chance)).pvalue > LIMIT, rule
 
 
-@pytest.mark.parametrize("rule", [Rule.COUPLED, Rule.REJECTION])
-def test_tokens_of_a_row_of_two_tiles(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [AcceptanceRule.COUPLED, AcceptanceRule.REJECTION])
+def test_tokens_of_a_row_of_two_tiles(rule: AcceptanceRule) -> None:
     """The race over tiles, with likely ids in both and many unlikely ones."""
     width, rounds, batch = 4500, 50, 400
     rng = np.random.default_rng(9)
     logits = rng.normal(0, 2, width).astype(np.float32)
     logits[[7, 4090, 4100, 4499]] += 7
-    rows, none = np.tile(logits, (batch, 1)), Proposals.one_hot([()] * batch, [3] * batch)
+    rows, none = np.tile(logits, (batch, 1)), SpecDecodeMetadata.one_hot([()] * batch, [3] * batch)
     got = np.zeros(width, int)
     for start in range(0, rounds * batch, batch):
-        sampling = Sampling.of(rule=rule, seed=list(range(start, start + batch)))
+        sampling = SamplingMetadata.of(rule=rule, seed=list(range(start, start + batch)))
         got += np.bincount(CPU.verify(rows, none, sampling).token, minlength=width)
     assert chi_square_odds(got, distribution.softmax(logits)) > LIMIT

@@ -10,7 +10,7 @@ from kernels.cases import random_case, same_bits
 from outrider.kernels import torch_backend
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda import kernels
-from outrider.kernels.torch_backend import OnHost, backend_for, choice
+from outrider.kernels.torch_backend import HostBackend, backend_for, choice
 
 
 def test_tensors_are_judged_as_arrays() -> None:
@@ -31,7 +31,7 @@ def test_the_choice_gives_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "why_unusable", lambda: "no driver")
     cuda = torch.device("cuda", 1)
     assert choice(cuda) == (False, "CPU kernels, logits copied from cuda:1: no driver")
-    assert isinstance(backend_for(cuda), OnHost)
+    assert isinstance(backend_for(cuda), HostBackend)
     monkeypatch.setattr(kernels, "why_unusable", lambda: None)
     monkeypatch.setattr(torch_backend.torch.cuda, "get_device_name", lambda device: "a GPU")
     is_cuda, line = choice(cuda)

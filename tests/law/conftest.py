@@ -9,10 +9,10 @@ import torch
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 
 VOCAB = 4096  # the demo tokenizer's
-WIRINGS = {"inline": InlineWiring, "process": ProcessWiring}
+WIRINGS = {"inline": InlineExecutor, "process": ProcessExecutor}
 
 
 def good(target):

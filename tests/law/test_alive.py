@@ -12,9 +12,9 @@ from batches import drained, output, speculating
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
-from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 
 
 async def rest_of(stream):
@@ -71,8 +71,8 @@ async def test_bad_requests_are_refused_by_name(engine_of):
 
 async def test_k_without_a_draft_is_refused(models):
     target, _ = models("demo", "own")
-    engine = await Engine.start(EngineConfig(target, has_ngram=False), InlineWiring())
-    request = Request((5,), SamplingParams(max_tokens=3), 0, 0, Speculation(k=2))
+    engine = await Engine.start(EngineConfig(target, has_ngram=False), InlineExecutor())
+    request = Request((5,), SamplingParams(max_tokens=3), 0, 0, SpeculationParams(k=2))
     with pytest.raises(InvalidRequest, match=r"Got speculation\.k=2, accepted 0"):
         engine.generate(request)
     assert len((await output(engine, speculating(request, k=0)))[0]) == 3
@@ -107,13 +107,13 @@ async def test_a_draft_of_another_vocabulary_is_refused_with_the_first_differenc
     file.write_text(json.dumps(content))
     message = r"target has 4096 tokens, draft 4096; first difference at id 300: target "
     with pytest.raises(VocabularyMismatch, match=message):
-        await Engine.start(EngineConfig(target, draft), InlineWiring())
+        await Engine.start(EngineConfig(target, draft), InlineExecutor())
 
 
 async def check_draft(models, draft, reason, max_tokens=40):
     """Text is the target's own, and the draft was left off where it had to be."""
     target, _ = models("demo", "own")
-    engine = await Engine.start(EngineConfig(target, draft, numerics="exact"), InlineWiring())
+    engine = await Engine.start(EngineConfig(target, draft, numerics="exact"), InlineExecutor())
     try:
         prompt = prompt_of(engine)
         sampling = SamplingParams(temperature=1.0, max_tokens=max_tokens, ignores_eos=True)
@@ -150,6 +150,6 @@ async def test_a_short_context_draft_is_left_off_where_its_context_ends(models, 
 async def test_a_model_without_safetensors_is_refused_over_the_wire_too(models, variant):
     folder = variant("target")
     (folder / "model.safetensors").unlink()
-    for wiring in (InlineWiring(), ProcessWiring()):
+    for wiring in (InlineExecutor(), ProcessExecutor()):
         with pytest.raises(ModelRefused, match="safetensors"):
             await Engine.start(EngineConfig(folder), wiring)

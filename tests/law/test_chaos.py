@@ -15,7 +15,7 @@ from live.proc import children, descriptors
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import ProcessWiring
+from outrider.actors.executor.executor import ProcessExecutor
 from outrider.actors.executor.supervisor import WorkerState
 from outrider.actors.transport.messages import Ping
 
@@ -77,7 +77,7 @@ async def pages_in_use(engine):
 async def test_kills_and_stops_under_streams(models, nothing_left):
     target, draft = models("demo", "own")
     config = EngineConfig(target, draft, numerics="exact", worker_deadline_s=DEADLINE_S)
-    engine = await Engine.start(config, ProcessWiring(has_spare=True))
+    engine = await Engine.start(config, ProcessExecutor(has_spare=True))
     try:
         batch = requests(NUM_STREAMS, {"temperature": 1.0}, engine.info.vocab_size, seed=11)
         expected = await alone(engine, batch)
@@ -111,7 +111,7 @@ async def test_kills_and_stops_under_streams(models, nothing_left):
 async def test_a_killed_pair_is_a_pause(models, nothing_left):
     target, draft = models("demo", "own")
     config = EngineConfig(target, draft, numerics="exact", is_paired=True)
-    engine = await Engine.start(config, ProcessWiring())
+    engine = await Engine.start(config, ProcessExecutor())
     try:
         batch = requests(3, {"temperature": 1.0}, engine.info.vocab_size, seed=1)
         expected = await alone(engine, batch)
@@ -129,7 +129,7 @@ async def test_a_killed_pair_is_a_pause(models, nothing_left):
 
 async def test_stopping_amid_a_restart_leaves_nothing(models, nothing_left):
     target, draft = models("demo", "own")
-    engine = await Engine.start(EngineConfig(target, draft), ProcessWiring(has_spare=True))
+    engine = await Engine.start(EngineConfig(target, draft), ProcessExecutor(has_spare=True))
     await strike(engine, "target", signal.SIGKILL)
     await strike(engine, "draft", signal.SIGKILL)
     await asyncio.sleep(0.5)

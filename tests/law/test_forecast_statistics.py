@@ -15,8 +15,12 @@ from kernels.statistics import chi_square_odds
 from unreliable import UnreliableWiring
 
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, VerificationMode
-from outrider.actors.spec_decode.forecast import Forecasting
+from outrider.actors.scheduling.sampling_params import (
+    SamplingParams,
+    SpeculationParams,
+    VerificationMode,
+)
+from outrider.actors.spec_decode.forecast import ForecastDraft
 
 NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 4800, 4, 3, 1.6
 PROMPT = "You can"
@@ -52,7 +56,7 @@ async def odds(engine_of, joint, wiring):
     sampling = SamplingParams(
         temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
     )
-    rule = Speculation(k=3, verification=VerificationMode.REJECTION)
+    rule = SpeculationParams(k=3, verification=VerificationMode.REJECTION)
     config = {"pipeline": "forecast", "has_ngram": True}
     async with engine_of("demo", "own", wiring=wiring, **config) as engine:
 
@@ -75,7 +79,7 @@ async def test_the_joint_is_the_targets(engine_of, joint):
 
 async def test_rows_of_another_branch_are_caught(engine_of, joint, monkeypatch):
     """A planted bug: tokens travel with the distribution that their neighbours came from."""
-    proposal = Forecasting._proposal
+    proposal = ForecastDraft._proposal
 
     def mutant(self, sequence, fill):
         found = proposal(self, sequence, fill)
@@ -84,7 +88,7 @@ async def test_rows_of_another_branch_are_caught(engine_of, joint, monkeypatch):
         )
         return replace(found, rows=rows)
 
-    monkeypatch.setattr(Forecasting, "_proposal", mutant)
+    monkeypatch.setattr(ForecastDraft, "_proposal", mutant)
     assert await odds(engine_of, joint, UnreliableWiring(5, trouble=0.2)) < LIMIT
 
 

@@ -11,8 +11,8 @@ import pytest
 from batches import alone, drained, output, requests, speculating
 
 from outrider.actors.errors import OutriderError
-from outrider.actors.runner.kv.page_allocator import Pages
-from outrider.actors.runner.kv.prefix_hash import PageNames
+from outrider.actors.runner.kv.page_allocator import PageAllocator
+from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.sequence import Sequence
@@ -184,26 +184,26 @@ async def test_choices_of_one_prompt_compute_it_once(engine_of, expected_of):
 
 def names_pages_by_their_own_ids(monkeypatch):
     """A page's name does not cover what comes before it."""
-    upto = PageNames.upto
+    upto = PrefixHasher.upto
 
     def mutant(self, ids, num_pages):
         return [
-            upto(PageNames("", 16), ids[at * 16 : at * 16 + 16], 1)[0] for at in range(num_pages)
+            upto(PrefixHasher("", 16), ids[at * 16 : at * 16 + 16], 1)[0] for at in range(num_pages)
         ]
 
-    monkeypatch.setattr(PageNames, "upto", mutant)
+    monkeypatch.setattr(PrefixHasher, "upto", mutant)
 
 
 def frees_what_others_use(monkeypatch):
     """Whoever leaves first takes the shared pages with it."""
-    give_back = Pages.give_back
+    give_back = PageAllocator.give_back
 
     def mutant(self, page):
         self._num_users[page] = 1
         give_back(self, page)
         self._forget(page)
 
-    monkeypatch.setattr(Pages, "give_back", mutant)
+    monkeypatch.setattr(PageAllocator, "give_back", mutant)
 
 
 def takes_one_page_more(monkeypatch):

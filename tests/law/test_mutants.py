@@ -10,7 +10,7 @@ from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.errors import OutriderError
 from outrider.actors.runner.runner import Runner
 from outrider.actors.workers.target import TargetWorker
-from outrider.kernels.contract.verdict import Proposals
+from outrider.kernels.contract.verdict import SpecDecodeMetadata
 from outrider.kernels.cpu.backend import CpuBackend
 
 
@@ -50,7 +50,7 @@ def seeds_by_slot(monkeypatch):
     """Each sequence drawn with the seed of its place in the batch."""
     verify = CpuBackend.verify
 
-    def mutant(self, logits, proposals: Proposals, sampling, **kwargs):
+    def mutant(self, logits, proposals: SpecDecodeMetadata, sampling, **kwargs):
         slots = dataclasses.replace(sampling, seed=np.arange(sampling.seed.size, dtype=np.uint64))
         return verify(self, logits, proposals, slots, **kwargs)
 

@@ -20,10 +20,10 @@ from outrider.actors.scheduling.sampling_params import (
     Grammar,
     GrammarKind,
     SamplingParams,
-    Speculation,
+    SpeculationParams,
     VerificationMode,
 )
-from outrider.actors.workers.logits_processor import Editor
+from outrider.actors.workers.logits_processor import LogitsProcessor
 
 SCHEMA = json.dumps(
     {
@@ -88,8 +88,8 @@ def batch_of(cases, vocab):
         request = replace(request, sampling=SamplingParams(max_tokens=14, **sampling))
         plain.append(speculating(request, is_enabled=False))
         mode = VerificationMode.REJECTION if is_greedy else VerificationMode.COUPLED
-        asked.append((replace(request, speculation=Speculation(k=case["k"], verification=mode)),
-                      case["prediction"]))  # fmt: skip
+        speculation = SpeculationParams(k=case["k"], verification=mode)
+        asked.append((replace(request, speculation=speculation), case["prediction"]))
     return plain, asked
 
 
@@ -193,10 +193,12 @@ async def test_a_good_prediction_is_worth_its_tokens(engine_of):
 
 @pytest.mark.parametrize("bug", ["penalties", "grammar"])
 async def test_edits_that_forget_the_drafted_tokens_are_caught(engine_of, monkeypatch, bug):
-    rows, mask = Editor.rows, Editor.mask
+    rows, mask = LogitsProcessor.rows, LogitsProcessor.mask
     if bug == "penalties":
         monkeypatch.setattr(
-            Editor, "rows", lambda self, path, skip=0: rows(self, ()) * (len(path) + 1 - skip)
+            LogitsProcessor,
+            "rows",
+            lambda self, path, skip=0: rows(self, ()) * (len(path) + 1 - skip),
         )
     else:
 
@@ -204,6 +206,6 @@ async def test_edits_that_forget_the_drafted_tokens_are_caught(engine_of, monkey
             mask(self, (), out[:1])
             out[:] = out[0]
 
-        monkeypatch.setattr(Editor, "mask", forgetful)
+        monkeypatch.setattr(LogitsProcessor, "mask", forgetful)
     with pytest.raises((AssertionError, WorkerFailed)):
         await test_everything_together(engine_of, "demo", "own", "lockstep")

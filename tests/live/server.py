@@ -15,7 +15,7 @@ import sys
 import uvicorn
 
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import ProcessWiring
+from outrider.actors.executor.executor import ProcessExecutor
 from outrider.actors.transport.messages import Ping
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.middleware.traffic import Traffic
@@ -55,7 +55,7 @@ async def main(has_spare, assignments):
     is_told = asyncio.Event()
     config = load(None, os.environ, from_assignments(assignments))
     rules, traffic = policy(config), Traffic()
-    engine = await Engine.start(engine_config(config), ProcessWiring(has_spare=has_spare))
+    engine = await Engine.start(engine_config(config), ProcessExecutor(has_spare=has_spare))
     try:
         service = Service(config.model.served_name, api_limits(config), engine=engine)
         app = create_app(service, rules, traffic)

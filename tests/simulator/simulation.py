@@ -10,16 +10,16 @@ from simulator.workers import ModelledDraft, ModelledTarget
 from toy_bench import NoText
 
 from outrider.actors.engine.coordinator import Coordinator
-from outrider.actors.executor.supervisor import Supervision, Supervisor
+from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
 from outrider.actors.lookahead.controller import Controller, Pipeline
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
-from outrider.actors.scheduling.scheduler import Limits, Scheduler
+from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.draft_length import Depth
-from outrider.actors.spec_decode.forecast import Forecasting
-from outrider.actors.spec_decode.lockstep import Drafting
-from outrider.actors.spec_decode.proposer import Proposing
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.forecast import ForecastDraft
+from outrider.actors.spec_decode.lockstep import LockstepDraft
+from outrider.actors.spec_decode.proposer import Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 
@@ -57,17 +57,17 @@ class Simulation:
         self._text = Text(world.acceptance, world.hit)
         self._target = ModelledTarget(self._text, world.verify_s, world.hop_s)
         self._draft = ModelledDraft(self._text, world.step_s, world.hop_s)
-        scheduler = Scheduler(Limits(10**9, 16, 256, 256, 4096, has_prefix_cache=False))
-        depth, trace = Depth(), Trace()
+        scheduler = Scheduler(SchedulerConfig(10**9, 16, 256, 256, 4096, has_prefix_cache=False))
+        depth, trace = DraftLength(), Trace()
         draft = (
-            Forecasting(depth, self.statistics, trace)
+            ForecastDraft(depth, self.statistics, trace)
             if pipeline is Pipeline.FORECAST
-            else Drafting(depth, 4096, self.statistics, trace)
+            else LockstepDraft(depth, 4096, self.statistics, trace)
         )
         self._supervisors = [_supervisor(self._target), _supervisor(self._draft)]
         self._coordinator = Coordinator(
             *self._supervisors,
-            Proposing(draft, depth, controller, self.statistics, has_ngram=False),
+            Proposer(draft, depth, controller, self.statistics, has_ngram=False),
             scheduler,
             self.statistics,
             asyncio.get_running_loop().time,
@@ -117,4 +117,4 @@ def _supervisor(peer):
     async def end():
         pass
 
-    return Supervisor(peer.role, start, end, Supervision())
+    return Supervisor(peer.role, start, end, RestartPolicy())

@@ -16,7 +16,7 @@ from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.lookahead.fixed import FixedController
 from outrider.actors.lookahead.round_report import Lookup
-from outrider.actors.spec_decode.forecast import Forecasting
+from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.proposer import NOTHING
 from outrider.actors.transport.messages import Outcomes, Ping
 
@@ -78,29 +78,29 @@ def test_forecast_beats_lockstep_and_comes_near_its_bound():
 
 def nothing_is_found(monkeypatch):
     """Every outcome counts as unforeseen."""
-    monkeypatch.setattr(Forecasting, "look_up", lambda self, sequence: Lookup.MISS)
+    monkeypatch.setattr(ForecastDraft, "look_up", lambda self, sequence: Lookup.MISS)
 
 
 def only_what_is_fully_grown_is_used(monkeypatch):
     """A branch that the verdict overtook is thrown away."""
-    propose = Forecasting._proposal
+    propose = ForecastDraft._proposal
 
     def mutant(self, sequence, fill):
         proposal = propose(self, sequence, fill)
         return proposal if len(proposal.tokens) == self._depth.draft_k(sequence) else NOTHING
 
-    monkeypatch.setattr(Forecasting, "_proposal", mutant)
+    monkeypatch.setattr(ForecastDraft, "_proposal", mutant)
 
 
 def the_round_waits_for_a_step(monkeypatch):
     """One more token, though the target has nothing to do meanwhile."""
-    propose = Forecasting.propose
+    propose = ForecastDraft.propose
 
     async def mutant(self, plan, fill):
         await asyncio.sleep(0.0015)
         return await propose(self, plan, fill)
 
-    monkeypatch.setattr(Forecasting, "propose", mutant)
+    monkeypatch.setattr(ForecastDraft, "propose", mutant)
 
 
 def the_draft_hears_of_it_after_the_verdict(monkeypatch):

@@ -11,14 +11,14 @@ from outrider.actors.transport.messages import (
     Done,
     Forecasts,
     Open,
+    OpenReply,
     Outcomes,
     Ping,
     Pong,
-    Proposals,
     Propose,
-    Room,
-    Verdicts,
+    ProposeReply,
     Verify,
+    VerifyReply,
 )
 from outrider.actors.transport.rows import ForecastRow, ProposalRow, VerdictRow
 from outrider.actors.workers.token_tree import TokenTree
@@ -68,11 +68,11 @@ class ModelledWorker:
             case Open():
                 for row in message.rows:
                     self.open(row)
-                return Room(10**9, (0,) * len(message.rows))
+                return OpenReply(10**9, (0,) * len(message.rows))
             case Close():
                 for seq in message.seqs:
                     self.forget(seq)
-                return Room(10**9)
+                return OpenReply(10**9)
             case Ping():
                 return Pong(self.role, 1, 0, 0, 0)
         return await self.step(message)
@@ -137,7 +137,7 @@ class ModelledTarget(ModelledWorker):
         started_s, verify_s = self._loop.time(), self._verify_s(num_tokens)
         await self.works(verify_s)
         rows = tuple(self._judge(row) for row in message.rows)
-        return Verdicts(rows, started_s, verify_s, 0.0, num_free_pages=10**9)
+        return VerifyReply(rows, started_s, verify_s, 0.0, num_free_pages=10**9)
 
     def _judge(self, row):
         assert row.base == self._lens[row.seq]
@@ -195,7 +195,9 @@ class ModelledDraft(ModelledWorker):
             )
             for row in message.rows
         )
-        return Proposals(rows=rows, started_s=started_s, forward_s=seconds, num_passes=num_passes)
+        return ProposeReply(
+            rows=rows, started_s=started_s, forward_s=seconds, num_passes=num_passes
+        )
 
     def _outcome(self, row):
         before, fed = self._forecasts.get(row.seq), []

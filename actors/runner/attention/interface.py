@@ -25,11 +25,11 @@ class AttentionStep(Protocol):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        facts: "Facts",
+        facts: "AttentionParams",
     ) -> torch.Tensor: ...
 
 
-class Facts:
+class AttentionParams:
     """A layer's own constants: scale, window (0 is none), softcap (0 is none), sinks [H] or [0]."""
 
     __slots__ = ("scale", "sinks", "softcap", "window")
@@ -60,7 +60,7 @@ def pool_attention(
     """Shapes: query [1, H, T, D], key and value [1, Hk, T, D] → [1, T, H, D]."""
     assert step is not None, "the model was called past the runner"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    facts = Facts(scale, sliding_window, softcap, s_aux)
+    facts = AttentionParams(scale, sliding_window, softcap, s_aux)
     return step.attend(module, query, key, value, facts), None
 
 

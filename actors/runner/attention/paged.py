@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from outrider.actors.runner.attention.interface import Facts
+from outrider.actors.runner.attention.interface import AttentionParams
 from outrider.actors.runner.cpu.paged_attention import (
     CHAIN_END,
     PATH,
@@ -19,7 +19,7 @@ from outrider.actors.runner.cpu.paged_attention import (
     WRITE,
     attend_step,
 )
-from outrider.actors.runner.forward_batch import Step
+from outrider.actors.runner.forward_batch import ForwardBatch
 from outrider.actors.runner.kv.pool import KvPool
 
 
@@ -29,15 +29,15 @@ def suits_compiled(pool: KvPool) -> bool:
     return all(s.device.type == "cpu" and s.dtype == torch.float32 for s in stores)
 
 
-class Pages:
+class PagedAttention:
     """One step's attention over the pool."""
 
-    def __init__(self, pool: KvPool, step: Step, *, is_by_row: bool) -> None:
+    def __init__(self, pool: KvPool, step: ForwardBatch, *, is_by_row: bool) -> None:
         self.pool, self.step = pool, step
         self.is_by_row = is_by_row  # SDPA sees one query row and exactly its keys: exact numerics
         self.is_compiled = suits_compiled(pool)
         self._ropes: dict[int, tuple[torch.Tensor, Any, Any]] = {}
-        self._spans: dict[int, list[Span]] = {}
+        self._spans: dict[int, list[TokenSpan]] = {}
 
     def rope(self, embeddings: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
         """The step's cosines and sines as arrays [T, rotary width], made once."""
@@ -53,7 +53,7 @@ class Pages:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        facts: Facts,
+        facts: AttentionParams,
     ) -> torch.Tensor:
         layer: int = module.layer_idx  # type: ignore[assignment]
         value = value[0].transpose(0, 1)
@@ -67,7 +67,7 @@ class Pages:
         key: torch.Tensor,
         value: torch.Tensor,
         layer: int,
-        facts: Facts,
+        facts: AttentionParams,
     ) -> torch.Tensor:
         keys, values = self.pool.layer(layer)
         out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
@@ -95,7 +95,7 @@ class Pages:
         key: torch.Tensor,
         value: torch.Tensor,
         layer: int,
-        facts: Facts,
+        facts: AttentionParams,
     ) -> torch.Tensor:
         keys, values = (s[layer].flatten(0, 1) for s in (self.pool.keys, self.pool.values))
         write = torch.from_numpy(self.step.tokens[:, WRITE]).to(keys.device)
@@ -112,7 +112,7 @@ class Pages:
         return out
 
 
-class Span:
+class TokenSpan:
     """Neighbouring tokens that attend together: their rows, oldest first, and who may see which."""
 
     __slots__ = ("bias", "end", "rows", "start")
@@ -121,7 +121,7 @@ class Span:
         self.start, self.end, self.rows, self.bias = start, end, rows, bias
 
 
-def spans(step: Step, pool: KvPool, window: int, is_by_row: bool) -> list[Span]:
+def spans(step: ForwardBatch, pool: KvPool, window: int, is_by_row: bool) -> list[TokenSpan]:
     """Cut a step into spans: single tokens, or runs of one sequence with an additive mask."""
     device, dtype = pool.keys[0].device, pool.keys[0].dtype
     slots, found, start = step.tokens[:, SLOT], [], 0
@@ -136,12 +136,12 @@ def spans(step: Step, pool: KvPool, window: int, is_by_row: bool) -> list[Span]:
             mask = np.stack([np.isin(rows, some) for some in seen])
             bias = torch.zeros(mask.shape, dtype=dtype)
             bias = bias.masked_fill_(~torch.from_numpy(mask), float("-inf")).to(device)
-        found.append(Span(start, end, torch.from_numpy(rows).to(device), bias))
+        found.append(TokenSpan(start, end, torch.from_numpy(rows).to(device), bias))
         start = end
     return found
 
 
-def visible(step: Step, pool: KvPool, index: int, window: int) -> np.ndarray[Any, Any]:
+def visible(step: ForwardBatch, pool: KvPool, index: int, window: int) -> np.ndarray[Any, Any]:
     """The pool rows one token sees, oldest first [position + 1 or the window]."""
     token, size = step.tokens[index], pool.page_size
     first = max(0, token[POSITION] - window + 1) if window else 0
@@ -156,7 +156,7 @@ def attend_span(
     keys: torch.Tensor,
     values: torch.Tensor,
     bias: torch.Tensor | None,
-    facts: Facts,
+    facts: AttentionParams,
 ) -> torch.Tensor:
     """Shapes: query [H, Q, D], keys [L, Hk, D], values [L, Hk, Dv], bias [Q, L] → [H, Q, Dv].
 

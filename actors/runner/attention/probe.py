@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from outrider.actors.errors import ModelRefused
-from outrider.actors.runner.attention.interface import NAME, Facts
+from outrider.actors.runner.attention.interface import NAME, AttentionParams
 from outrider.actors.runner.attention.paged import attend_span
 from outrider.actors.runner.kv.pool import Shape
 from outrider.actors.runner.model_loader import LoadedModel
@@ -20,10 +20,10 @@ KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
 @dataclass(frozen=True)
-class Trace:
+class AttentionProbe:
     """What every attention layer said of itself, in the order of layer_idx."""
 
-    facts: list[Facts]
+    facts: list[AttentionParams]
     shapes: list[Shape]
     num_heads: list[int]
     # The same text further on gives the same logits: positions enter by rotation alone, so a
@@ -35,7 +35,7 @@ class Recorder:
     """An attention step over one chain from position 0 that writes down what it is asked."""
 
     def __init__(self) -> None:
-        self.layers: dict[int, tuple[Facts, Shape, int]] = {}
+        self.layers: dict[int, tuple[AttentionParams, Shape, int]] = {}
         self.trouble = ""
 
     def attend(
@@ -44,7 +44,7 @@ class Recorder:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        facts: Facts,
+        facts: AttentionParams,
     ) -> torch.Tensor:
         layer = getattr(module, "layer_idx", None)
         if layer is None or layer in self.layers:
@@ -68,7 +68,7 @@ class Recorder:
 
 
 @torch.inference_mode()
-def trace(loaded: LoadedModel, tokens: list[int]) -> Trace:
+def trace(loaded: LoadedModel, tokens: list[int]) -> AttentionProbe:
     """Switch the model to our attention and run `tokens` through it once. Raises ModelRefused."""
     model: Any = loaded.model
     model.set_attn_implementation(NAME)
@@ -84,7 +84,7 @@ def trace(loaded: LoadedModel, tokens: list[int]) -> Trace:
             f"{loaded.path or type(model).__name__}: {recorder.trouble or 'no attention layer'}"
         )
     ordered = [layers[index] for index in sorted(layers)]
-    return Trace(
+    return AttentionProbe(
         facts=[facts for facts, _, _ in ordered],
         shapes=[shape for _, shape, _ in ordered],
         num_heads=[heads for _, _, heads in ordered],
@@ -111,7 +111,7 @@ def is_shift_invariant(
     return bool((shifted - wanted).abs().max() <= 5e-3 * wanted.abs().max().clamp(min=1.0))
 
 
-def missing_window(model: Any, layers: dict[int, tuple[Facts, Shape, int]]) -> str:
+def missing_window(model: Any, layers: dict[int, tuple[AttentionParams, Shape, int]]) -> str:
     """What the config masks that the layers did not ask of attention, or ""."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)

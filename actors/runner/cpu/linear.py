@@ -26,7 +26,7 @@ from outrider.actors.runner.cpu.matmul import (
     multiply_wide,
     panelled,
 )
-from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.replacement import ModulePatches
 
 product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default
 
@@ -187,7 +187,7 @@ class Merged(nn.Module):
         return part
 
 
-class Part(nn.Module):
+class MergedSlice(nn.Module):
     """One of the linears in a Merged; stands where the nn.Linear stood."""
 
     def __init__(self, merged: Merged, index: int) -> None:
@@ -199,7 +199,7 @@ class Part(nn.Module):
         return self.merged.part(self.index, x)
 
 
-def pack_linears(model: nn.Module, changes: Replacements, *, min_rows: int) -> None:
+def pack_linears(model: nn.Module, changes: ModulePatches, *, min_rows: int) -> None:
     """Replace every nn.Linear and Conv1D of a model, merging what reads one input."""
     if not can_pack(next(model.parameters()).dtype):
         return
@@ -211,7 +211,7 @@ def pack_linears(model: nn.Module, changes: Replacements, *, min_rows: int) -> N
             ):
                 merged = Merged(linears, min_rows)  # type: ignore[arg-type]
                 for index, name in enumerate(names):
-                    changes.swap(parent, name, Part(merged, index))
+                    changes.swap(parent, name, MergedSlice(merged, index))
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 changes.swap(parent, name, packed(child.weight, child.bias, min_rows))

@@ -18,7 +18,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from outrider.actors.runner.cpu.jit import compiled, inlined
-from outrider.actors.runner.cpu.simd import HAS_FMA, LANES, REGISTERS, Emitter
+from outrider.actors.runner.cpu.simd import HAS_FMA, LANES, REGISTERS, SimdBuilder
 
 Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.uint16]  # the upper halves of float32: bfloat16
@@ -41,7 +41,7 @@ def _tile(num_rows: int) -> Callable[..., None]:
         typing: Any, x: Any, panels: Any, bias: Any, panel: Any, row: Any, out: Any, column: Any
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            emit = Emitter(context, builder)
+            emit = SimdBuilder(context, builder)
             x, panels, bias, out = emit.arrays(signature, arguments)
             _, _, _, panel, row, _, column = arguments
             depth = x.shape[1]
@@ -77,7 +77,7 @@ def _widen(typing: Any, panels: Any, panel: Any, out: Any) -> Any:
     """out[0] = panels[panel] in float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit = Emitter(context, builder)
+        emit = SimdBuilder(context, builder)
         panels, out = emit.arrays(signature, arguments)
         zero = emit.number(0)
 

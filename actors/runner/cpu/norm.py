@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from outrider.actors.runner.cpu.layer_ops import norm_rows
-from outrider.actors.runner.replacement import Replacements
+from outrider.actors.runner.replacement import ModulePatches
 
 
 class RmsNorm(nn.Module):
@@ -48,7 +48,7 @@ def as_rms_norm(module: nn.Module) -> RmsNorm | None:
     return None
 
 
-def fuse_norms(model: nn.Module, changes: Replacements) -> None:
+def fuse_norms(model: nn.Module, changes: ModulePatches) -> None:
     """Replace every RMSNorm of a model that one operator can stand for."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from outrider.actors.runner.cpu.jit import compiled, exp32, inlined, tanh32
 from outrider.actors.runner.cpu.layer_ops import place_heads
-from outrider.actors.runner.cpu.simd import LANES, Emitter
+from outrider.actors.runner.cpu.simd import LANES, SimdBuilder
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -89,7 +89,7 @@ def _scores(num: int) -> Callable[..., None]:
         at: Any, scores: Any,
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            emit = Emitter(context, builder)
+            emit = SimdBuilder(context, builder)
             query, keys, rows, scores = emit.arrays(signature, arguments)
             _, head, _, kv_head, _, count, at, _ = arguments
             asked = emit.load(query.at(head, at), num)
@@ -119,7 +119,7 @@ def _mix(num: int) -> Callable[..., None]:
         at: Any, out: Any, head: Any,
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            emit = Emitter(context, builder)
+            emit = SimdBuilder(context, builder)
             shares, values, rows, out = emit.arrays(signature, arguments)
             _, _, kv_head, _, count, at, _, head = arguments
 

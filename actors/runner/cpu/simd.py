@@ -1,7 +1,7 @@
 """Vectors in compiled code: what numba's own loops leave to chance, spelled out in LLVM's terms.
 
-An intrinsic is Python that writes a piece of machine code when its caller is compiled. `Emitter`
-has the few words that ours need.
+An intrinsic is Python that writes a piece of machine code when its caller is compiled.
+`SimdBuilder` has the few words that ours need.
 """
 
 import platform
@@ -42,7 +42,7 @@ class Array:
         return self._builder.gep(self._data, [flat])
 
 
-class Emitter:
+class SimdBuilder:
     """Writes vectors' code at a builder's place."""
 
     def __init__(self, context: Any, builder: Any) -> None:

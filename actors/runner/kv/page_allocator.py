@@ -9,7 +9,7 @@ from collections import OrderedDict
 from outrider.actors.errors import IllegalTransition
 
 
-class Pages:
+class PageAllocator:
     """Pages 0 to num - 1. `take` and `share` add a user, `give_back` removes one."""
 
     def __init__(self, num: int) -> None:

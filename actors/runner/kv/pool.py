@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from outrider.actors.errors import IllegalTransition, PoolExhausted
-from outrider.actors.runner.kv.page_allocator import Pages
+from outrider.actors.runner.kv.page_allocator import PageAllocator
 
 Store = tuple[list[torch.Tensor], torch.Tensor | None]
 Rows = npt.NDArray[np.float32]
@@ -20,7 +20,7 @@ Shape = tuple[int, int, int]  # KV heads, key width, value width
 
 
 @dataclass(slots=True, eq=False)
-class Cache:
+class PageTable:
     """One sequence's place in the pool: `len` rows in `pages`, 0 <= len <= pages * page size."""
 
     slot: int
@@ -53,7 +53,7 @@ class KvPool:
         )
         self._layers: list[tuple[Rows, Rows]] = []
         self._arrays: tuple[Rows, Rows] | None = None
-        self._pages = Pages(self.num_pages)
+        self._pages = PageAllocator(self.num_pages)
         self._free_slots: list[int] = []
         most_pages = min(self.num_pages, -(-max_rows // page_size))
         self.table: npt.NDArray[np.int32] = np.zeros((0, most_pages), np.int32)
@@ -87,7 +87,7 @@ class KvPool:
         """Those included that are only kept, in case a text begins as theirs did."""
         return self._pages.num_free
 
-    def open(self) -> Cache:
+    def open(self) -> PageTable:
         """A new, empty cache; it holds no page until something is written."""
         if not self._free_slots:
             old = len(self.table)
@@ -96,16 +96,16 @@ class KvPool:
                 [self.table, np.zeros_like(self.table, shape=(new, self.table.shape[1]))]
             )
             self._free_slots = list(range(old, old + new))[::-1]
-        return Cache(self._free_slots.pop())
+        return PageTable(self._free_slots.pop())
 
-    def close(self, cache: Cache) -> None:
+    def close(self, cache: PageTable) -> None:
         """Give a cache's pages back; closing twice is nothing."""
         if cache.is_open:
             self.truncate(cache, 0)
             cache.is_open = False
             self._free_slots.append(cache.slot)
 
-    def reserve(self, wanted: Iterable[tuple[Cache, int]]) -> None:
+    def reserve(self, wanted: Iterable[tuple[PageTable, int]]) -> None:
         """Pages for `num_tokens` more rows in each cache: all of them or none.
 
         Raises PoolExhausted, with nothing changed, naming what is needed and what is free.
@@ -124,7 +124,7 @@ class KvPool:
             for _ in range(count):
                 self._append(cache, self._pages.take())
 
-    def share(self, cache: Cache, names: Sequence[bytes]) -> None:
+    def share(self, cache: PageTable, names: Sequence[bytes]) -> None:
         """Begin an empty cache with the pages of these names, as many as are there in a row."""
         if cache.pages or not cache.is_open:
             raise IllegalTransition("Only an open, empty cache can begin with shared pages")
@@ -135,16 +135,16 @@ class KvPool:
             self._append(cache, page)
         cache.len = len(cache.pages) * self.page_size
 
-    def name(self, cache: Cache, first: int, names: Sequence[bytes]) -> None:
+    def name(self, cache: PageTable, first: int, names: Sequence[bytes]) -> None:
         """Let others share pages of a cache from `first` on: full, and as they will stay."""
         for at, name in enumerate(names, first):
             self._pages.name(cache.pages[at], name)
 
-    def _append(self, cache: Cache, page: int) -> None:
+    def _append(self, cache: PageTable, page: int) -> None:
         self.table[cache.slot, len(cache.pages)] = page
         cache.pages.append(page)
 
-    def truncate(self, cache: Cache, length: int) -> None:
+    def truncate(self, cache: PageTable, length: int) -> None:
         """Roll a cache back to `length` rows; whole pages beyond it become free."""
         if not cache.is_open:
             raise IllegalTransition("This cache is closed")
@@ -160,7 +160,7 @@ class KvPool:
             self._pages.give_back(page)
         del cache.pages[keep:]
 
-    def row(self, cache: Cache, position: int) -> int:
+    def row(self, cache: PageTable, position: int) -> int:
         """The pool row that holds `position` of a cache."""
         return cache.pages[position // self.page_size] * self.page_size + position % self.page_size
 

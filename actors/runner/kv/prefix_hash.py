@@ -11,7 +11,7 @@ import numpy as np
 NAME_BYTES = 16  # long enough that nobody finds two texts of one name
 
 
-class PageNames:
+class PrefixHasher:
     """Of one sequence, made as far as they are needed. Another salt gives other names."""
 
     def __init__(self, salt: str, page_size: int) -> None:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from outrider.actors.scheduling.request import Chunk
+from outrider.actors.scheduling.request import OutputDelta
 
 # Upper bounds: seconds, from below one round on two cores to the longest deadline; and tokens.
 LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
@@ -44,7 +44,7 @@ class Observations:
         """The first commit of a request, so long after the request."""
         self.first_token_s.observe(seconds)
 
-    def commit(self, chunk: Chunk, seconds: float | None) -> None:
+    def commit(self, chunk: OutputDelta, seconds: float | None) -> None:
         """One commit, so long after the choice's last one; None for its first."""
         size = len(chunk.token_ids)
         if size:

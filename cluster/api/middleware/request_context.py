@@ -11,11 +11,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import OutriderError
-from outrider.actors.scheduling.request import Chunk, Request
+from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.cluster.api.errors import DeadlineExceeded
 from outrider.cluster.api.middleware.observations import Observations
 
-OnChunk = Callable[[int, Chunk], Awaitable[None]]  # called with a choice's index and its commit
+OnChunk = Callable[
+    [int, OutputDelta], Awaitable[None]
+]  # called with a choice's index and its commit
 
 _CURRENT: ContextVar["Exchange | None"] = ContextVar("exchange", default=None)
 
@@ -87,7 +89,7 @@ class Exchange:
         self.num_prompt_tokens += sum(len(r.prompt_ids) for r in requests if r.choice == 0)
         last_at: dict[int, float] = {}  # by choice
 
-        async def counted(index: int, chunk: Chunk) -> None:
+        async def counted(index: int, chunk: OutputDelta) -> None:
             now = time.perf_counter()
             self._count(chunk, now, last_at.get(index))
             last_at[index] = now
@@ -103,7 +105,7 @@ class Exchange:
             self._give_up("error")
             raise
 
-    def _count(self, chunk: Chunk, now: float, last_at: float | None) -> None:
+    def _count(self, chunk: OutputDelta, now: float, last_at: float | None) -> None:
         if self.first_chunk_at is None:
             self.first_chunk_at = now
             self.observations.first_chunk(now - self.started)

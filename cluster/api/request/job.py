@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from outrider.actors.scheduling.request import Chunk, FinishReason, Request
+from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
 from outrider.cluster.api.middleware.request_context import OnChunk, attending
 from outrider.cluster.api.response.usage import Tally
 from outrider.cluster.api.service import ServedEngine
@@ -80,7 +80,7 @@ class Job:
                 await on_chunk(index, chunk if self.keeps_output else _without_output(chunk))
 
 
-def _without_output(chunk: Chunk) -> Chunk:
+def _without_output(chunk: OutputDelta) -> OutputDelta:
     """The chunk of the one token that had to be generated to see the prompt."""
     return replace(
         chunk,

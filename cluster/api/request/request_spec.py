@@ -11,7 +11,7 @@ from outrider.actors.scheduling.request import Request, Resumed
 from outrider.actors.scheduling.sampling_params import (
     Grammar,
     SamplingParams,
-    Speculation,
+    SpeculationParams,
     VerificationMode,
     seed_of,
 )
@@ -120,11 +120,11 @@ def _sampling(body: Generation, wish: Wish) -> SamplingParams:
     )
 
 
-def _speculation(wish: SpeculationOptions | None, verification: str) -> Speculation:
+def _speculation(wish: SpeculationOptions | None, verification: str) -> SpeculationParams:
     """The request's wish, with the server's mode of verification where it has none."""
     wish = wish or SpeculationOptions()
     mode = VerificationMode(wish.verification or verification)
-    return Speculation(wish.enabled, wish.k, mode)
+    return SpeculationParams(wish.enabled, wish.k, mode)
 
 
 def _check_counts(body: Generation, wish: Wish, limits: ApiLimits) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.actors.scheduling.request import Chunk
+from outrider.actors.scheduling.request import OutputDelta
 from outrider.clients.schema.messages import ToolCall
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.clients.schema.openai_responses import ChatFinish, ChatReply
@@ -21,7 +21,7 @@ class ChatText:
         self._parser: ToolParser | None = offer.parser() if offer else None
         self.num_calls = 0
 
-    def push(self, chunk: Chunk) -> tuple[str, list[ToolCall]]:
+    def push(self, chunk: OutputDelta) -> tuple[str, list[ToolCall]]:
         """The content and the calls that became certain with one commit."""
         if self._parser is None:
             return chunk.text, []
@@ -33,7 +33,7 @@ class ChatText:
         self.num_calls += len(calls)
         return content, [tool_call(call) for call in calls]
 
-    def reason(self, chunk: Chunk) -> ChatFinish | None:
+    def reason(self, chunk: OutputDelta) -> ChatFinish | None:
         """Why the answer ended with this commit, if it did."""
         if chunk.finish_reason is None:
             return None
@@ -41,7 +41,7 @@ class ChatText:
         return "tool_calls" if self.num_calls and reason == "stop" else reason
 
 
-def reply_of(chunks: Sequence[Chunk], offer: Offer | None) -> tuple[ChatReply, ChatFinish]:
+def reply_of(chunks: Sequence[OutputDelta], offer: Offer | None) -> tuple[ChatReply, ChatFinish]:
     """A whole answer, and why it ended."""
     text, content, calls = ChatText(offer), "", list[ToolCall]()
     for chunk in chunks:
@@ -65,7 +65,7 @@ class ChatChoiceWriter:
         self._texts = [ChatText(offer) for _ in job.requests]
         self._unopened = set(range(len(job.requests)))  # choices that wrote nothing yet
 
-    def write(self, index: int, chunk: Chunk) -> str:
+    def write(self, index: int, chunk: OutputDelta) -> str:
         """The JSON of `choices[0]`."""
         logprobs = "null"
         if self._num_top is not None:
@@ -78,7 +78,7 @@ class ChatChoiceWriter:
             f'"logprobs": {logprobs}, "finish_reason": {json.dumps(reason)}{ids}}}'
         )
 
-    def _delta(self, index: int, chunk: Chunk) -> dict[str, Any]:
+    def _delta(self, index: int, chunk: OutputDelta) -> dict[str, Any]:
         text = self._texts[index]
         num_before = text.num_calls
         content, calls = text.push(chunk)

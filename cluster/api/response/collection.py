@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi.responses import Response
 
-from outrider.actors.scheduling.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.openai_responses import ChatCompletion, Completion, Finish
 from outrider.cluster.api.request.job import Job
 from outrider.cluster.api.response.usage import Tally
@@ -16,9 +16,9 @@ class Collection:
     def __init__(self, job: Job) -> None:
         self._job = job
         self.tally: Tally = job.tally()
-        self.chunks: list[list[Chunk]] = [[] for _ in job.requests]  # by choice
+        self.chunks: list[list[OutputDelta]] = [[] for _ in job.requests]  # by choice
 
-    async def on_chunk(self, index: int, chunk: Chunk) -> None:
+    async def on_chunk(self, index: int, chunk: OutputDelta) -> None:
         """Keep one commit."""
         self.tally.add(index, chunk)
         self.chunks[index].append(chunk)

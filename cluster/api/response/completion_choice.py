@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from outrider.actors.scheduling.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.openai_requests import CompletionRequest
 from outrider.clients.schema.openai_responses import CompletionLogprobs
 from outrider.cluster.api.request.job import Job
@@ -39,7 +39,7 @@ class CompletionChoiceWriter:
         if body.logprobs is not None:
             self._logprobs = [_writer(job, body) for _ in job.requests]
 
-    def write(self, index: int, chunk: Chunk) -> str:
+    def write(self, index: int, chunk: OutputDelta) -> str:
         """The JSON of `choices[0]`."""
         is_first = index in self._unopened
         self._unopened.discard(index)
@@ -65,7 +65,7 @@ class CompletionChoiceWriter:
 
 
 def choice_logprobs(
-    job: Job, body: CompletionRequest, index: int, chunks: Sequence[Chunk]
+    job: Job, body: CompletionRequest, index: int, chunks: Sequence[OutputDelta]
 ) -> CompletionLogprobs | None:
     """Those of a whole choice, the prompt's first where it is echoed."""
     if body.logprobs is None:

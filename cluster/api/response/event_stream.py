@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from outrider.actors.scheduling.request import Chunk
+from outrider.actors.scheduling.request import OutputDelta
 from outrider.cluster.api.request.job import ClientGone, Job, unless_gone
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -17,7 +17,7 @@ class Writer(Protocol):
     @property
     def media_type(self) -> str: ...
     def start(self) -> bytes: ...
-    def chunk(self, index: int, chunk: Chunk) -> bytes: ...
+    def chunk(self, index: int, chunk: OutputDelta) -> bytes: ...
     def end(self) -> bytes: ...
     def error(self, error: Exception) -> bytes: ...
 
@@ -41,7 +41,7 @@ class EventStream(Response):
     async def _events(self, send: Send) -> None:
         write = self._writer.chunk
 
-        async def on_chunk(index: int, chunk: Chunk) -> None:
+        async def on_chunk(index: int, chunk: OutputDelta) -> None:
             await send(_body(write(index, chunk)))
 
         try:

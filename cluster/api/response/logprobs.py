@@ -5,7 +5,7 @@ They are the model's raw ones. JSON has no infinity: minus infinity is written a
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from outrider.actors.scheduling.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.openai_responses import (
     ChatLogprobs,
     CompletionLogprobs,
@@ -30,7 +30,7 @@ def pairs_of(top: Iterable[Pair], count: int | None = None) -> list[Pair]:
     return [(token_id, finite(logprob)) for token_id, logprob in list(top)[:count]]
 
 
-def generated(chunks: Iterable[Chunk]) -> Iterator[TokenLogprobs]:
+def generated(chunks: Iterable[OutputDelta]) -> Iterator[TokenLogprobs]:
     """Every generated token."""
     for chunk in chunks:
         tops = chunk.top_logprobs or ((),) * len(chunk.token_ids)
@@ -79,7 +79,7 @@ class CompletionLogprobsWriter:
 
 
 def chat_logprobs(
-    tokenizer: ServedTokenizer, chunks: Iterable[Chunk], num_top: int
+    tokenizer: ServedTokenizer, chunks: Iterable[OutputDelta], num_top: int
 ) -> ChatLogprobs:
     """As chat reports them."""
     content = [

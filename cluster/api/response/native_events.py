@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from outrider.actors.scheduling.request import Chunk, TokenLogprobs
+from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.generate import GenerateRequest, PromptToken
 from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.body import MSGPACK
@@ -59,7 +59,7 @@ class NativeEvents:
             }
         )
 
-    def chunk(self, index: int, chunk: Chunk) -> bytes:
+    def chunk(self, index: int, chunk: OutputDelta) -> bytes:
         """One commit of one choice."""
         self._tally.add(index, chunk)
         event: dict[str, Any] = {

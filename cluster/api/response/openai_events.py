@@ -6,14 +6,14 @@ The constant part of an event is serialised once a request; a chunk costs one sh
 import json
 from collections.abc import Callable
 
-from outrider.actors.scheduling.request import Chunk
+from outrider.actors.scheduling.request import OutputDelta
 from outrider.clients.schema.openai_requests import OpenAIRequest
 from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.job import Job
 
 DONE = b"data: [DONE]\n\n"
 
-WriteChoice = Callable[[int, Chunk], str]  # a commit of a choice as the JSON of `choices[0]`
+WriteChoice = Callable[[int, OutputDelta], str]  # a commit of a choice as the JSON of `choices[0]`
 
 
 class OpenAIEvents:
@@ -43,7 +43,7 @@ class OpenAIEvents:
         """Nothing comes before the first chunk."""
         return b""
 
-    def chunk(self, index: int, chunk: Chunk) -> bytes:
+    def chunk(self, index: int, chunk: OutputDelta) -> bytes:
         """One commit of one choice."""
         self._tally.add(index, chunk)
         tail, self._next_extra = self._next_extra, ""

@@ -6,7 +6,7 @@ may begin a stop string is held back for a later chunk, whose first token then b
 
 from itertools import pairwise
 
-from outrider.actors.scheduling.request import Chunk, Request
+from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.cluster.api.service import ServedTokenizer
 
 
@@ -21,7 +21,7 @@ class TokenTexts:
             self._decode(request.resumed.output_ids)
             self._num_told = request.resumed.text_len
 
-    def of(self, chunk: Chunk) -> list[str]:
+    def of(self, chunk: OutputDelta) -> list[str]:
         """One text a token of the next chunk."""
         num_new = len(chunk.text)
         ends = [min(max(0, end - self._num_told), num_new) for end in self._decode(chunk.token_ids)]

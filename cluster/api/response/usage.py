@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from outrider.actors.scheduling.request import Chunk
+from outrider.actors.scheduling.request import OutputDelta
 from outrider.clients.schema.openai_responses import (
     CompletionTokensDetails,
     Metrics,
@@ -30,7 +30,7 @@ class Tally:
         self._steps: Counter[tuple[int, int]] = Counter()  # by (drafted, accepted)
         self._k_reasons: Counter[str] = Counter()
 
-    def add(self, index: int, chunk: Chunk) -> None:
+    def add(self, index: int, chunk: OutputDelta) -> None:
         """Count one commit of a choice."""
         if index % self._num_choices == 0:  # a prompt is counted once; the rest share its KV
             self._num_cached += chunk.num_cached

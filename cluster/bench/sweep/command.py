@@ -80,7 +80,7 @@ def engine(
 
 async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
     from outrider.actors.engine.engine import Engine
-    from outrider.actors.executor.executor import InlineWiring
+    from outrider.actors.executor.executor import InlineExecutor
     from outrider.cluster.bench.prompts import prompts
     from outrider.cluster.bench.sweep.sweep import Drafter, measure
     from outrider.cluster.deploy.settings import engine_config
@@ -94,7 +94,7 @@ async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
     cells, measured = list(plan.cells()), {}
     async with AsyncExitStack() as stack:
         for drafter in configs.keys() & {*plan.drafters} or {Drafter.NGRAM}:
-            engines[drafter] = await Engine.start(configs[drafter], InlineWiring(), report)
+            engines[drafter] = await Engine.start(configs[drafter], InlineExecutor(), report)
             stack.push_async_callback(engines[drafter].stop)
         asked = prompts(next(iter(engines.values())).tokenizer, max(plan.batches))
         with BenchSteps(len(cells)) as progress:

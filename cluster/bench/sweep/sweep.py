@@ -15,7 +15,11 @@ from enum import StrEnum
 from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, VerificationMode
+from outrider.actors.scheduling.sampling_params import (
+    SamplingParams,
+    SpeculationParams,
+    VerificationMode,
+)
 from outrider.cluster.bench.prompts import Ids
 from outrider.cluster.bench.sweep.promise import Part
 
@@ -73,7 +77,7 @@ class SweepPlan:
 async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_tokens: int) -> Part:
     """One point, on an engine with that drafter."""
     sampling = SamplingParams(cell.temperature, max_tokens=num_tokens, ignores_eos=True)
-    speculation = Speculation(k=cell.k, verification=cell.verification)
+    speculation = SpeculationParams(k=cell.k, verification=cell.verification)
     batch = _Batch(cell.batch)
     tasks = [
         asyncio.create_task(

@@ -7,7 +7,7 @@ from actors.engine import test_losses
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.errors import OutriderError
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.lockstep import Drafting
+from outrider.actors.spec_decode.lockstep import LockstepDraft
 
 
 def forgets_to_open_again(patch):
@@ -56,7 +56,7 @@ def takes_the_next_draft_for_the_last(patch):
     def use(self, peer):
         self._peer = peer
 
-    patch.setattr(Drafting, "use", use)
+    patch.setattr(LockstepDraft, "use", use)
 
 
 DEATHS = [

@@ -12,7 +12,7 @@ import pytest
 
 from outrider.actors.errors import ModelRefused
 from outrider.actors.executor import executor as wirings
-from outrider.actors.executor.executor import ProcessWiring, cores_of
+from outrider.actors.executor.executor import ProcessExecutor, cores_of
 from outrider.actors.transport.messages import Ping
 from outrider.actors.transport.worker_spec import WorkerSpec
 
@@ -28,7 +28,7 @@ def folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 async def wiring(folders):
-    wiring = ProcessWiring(has_spare=True)
+    wiring = ProcessExecutor(has_spare=True)
     yield wiring
     await wiring.close()
     assert folders() == []
@@ -65,7 +65,7 @@ async def test_nobody_disturbs_the_target(folders):
     engine is none the worse for it.
     """
     all_cores, own = os.sched_getaffinity(0), set(cores_of("target", 1))
-    first, second = ProcessWiring(keeps_off=True), ProcessWiring(is_pinned=False)
+    first, second = ProcessExecutor(keeps_off=True), ProcessExecutor(is_pinned=False)
     target = await first.start(replace(SPEC, role="target"))
     assert os.sched_getaffinity(0) == all_cores - own
     draft = await second.start(SPEC)
@@ -78,7 +78,7 @@ async def test_nobody_disturbs_the_target(folders):
 
 
 async def test_a_refused_model_leaves_no_process(folders):
-    wiring = ProcessWiring()
+    wiring = ProcessExecutor()
     with pytest.raises(ModelRefused):
         await wiring.start(WorkerSpec("draft", str(architectures.DEMO), 4096, 1024))
     await wiring.close()

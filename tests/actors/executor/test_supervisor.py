@@ -9,7 +9,7 @@ from toy_crew import Place
 from virtual_time import in_virtual_time
 
 from outrider.actors.errors import InvalidConfig, ModelRefused, WorkerFailed, WorkerGone, WorkerLost
-from outrider.actors.executor.supervisor import Supervision, WorkerState
+from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 
 
 def now():
@@ -187,4 +187,4 @@ async def test_stopping_starts_no_more():
 
 def test_a_deadline_is_above_0():
     with pytest.raises(InvalidConfig, match="Got a deadline of 0 s, expected above 0"):
-        Supervision(deadline_s=0)
+        RestartPolicy(deadline_s=0)

@@ -19,8 +19,8 @@ import torch
 from outrider.actors.runner.attention import paged
 from outrider.actors.runner.cpu.linear import can_pack_onednn
 from outrider.actors.runner.cpu.matmul import can_multiply
-from outrider.actors.runner.forward_batch import Chunk
-from outrider.actors.runner.kv.pool import Cache
+from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.runner import Runner
 
 VOCAB = 200
@@ -40,9 +40,9 @@ class Story:
         ids: list[int] = torch.randint(1, VOCAB, (num,), generator=self.generator).tolist()
         return ids
 
-    def forward(self, *asks: tuple[Cache, list[int], list[int]]) -> None:
+    def forward(self, *asks: tuple[PageTable, list[int], list[int]]) -> None:
         """Each ask: cache, the text committed so far, new tokens; a chain each."""
-        rows = self.runner.forward([Chunk(cache, new, len(new)) for cache, _, new in asks])
+        rows = self.runner.forward([Segment(cache, new, len(new)) for cache, _, new in asks])
         for (_, text, new), own in zip(asks, rows.split([len(a[2]) for a in asks]), strict=True):
             self.told.append((text + new, own))
 
@@ -66,22 +66,22 @@ class Story:
         assert self.runner.num_free_pages == self.runner.pool.num_pages
         return self.told
 
-    def _prefill(self, caches: list[Cache], texts: list[list[int]]) -> None:
+    def _prefill(self, caches: list[PageTable], texts: list[list[int]]) -> None:
         a, b, c = caches
         x, y, z = texts
         self.forward((a, [], x[:5]), (b, [], y[:8]), (c, [], z[:30]))
         self.forward((c, z[:30], z[30:37]), (a, x[:5], x[5:6]), (b, y[:8], y[8:21]))
 
-    def _tree(self, caches: list[Cache], texts: list[list[int]]) -> None:
+    def _tree(self, caches: list[PageTable], texts: list[list[int]]) -> None:
         """Two trees around a decode row; then one path is accepted and goes on."""
         a, b, c = caches
         nodes, single = self.tokens(6), self.tokens(1)
         base = [cache.len for cache in caches]
         rows = self.runner.forward(
             [
-                Chunk(a, nodes, 6, PARENTS),
-                Chunk(b, single, 1),
-                Chunk(c, nodes, 6, PARENTS),
+                Segment(a, nodes, 6, PARENTS),
+                Segment(b, single, 1),
+                Segment(c, nodes, 6, PARENTS),
             ]
         )
         self.told.append((texts[1] + single, rows[6:7]))
@@ -111,7 +111,7 @@ def rows_not_bitwise(told: list[tuple[list[int], torch.Tensor]], runner: Runner)
     different = 0
     for text, rows in told:
         cache = runner.open()
-        alone = [runner.forward([Chunk(cache, [token])]) for token in text]
+        alone = [runner.forward([Segment(cache, [token])]) for token in text]
         runner.close(cache)
         different += int((torch.cat(alone)[-len(rows) :] != rows).any(1).sum())
     return different

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 
 TEXT = [5, 9, 14, 3, 8]
@@ -31,15 +31,15 @@ PATHS = {
 def test_levels_equal_plain_texts(make_runner: Callable[..., Runner], architecture: str) -> None:
     runner = make_runner(architecture)
     cache, parents, grown = runner.open(), [], []
-    runner.forward([Chunk(cache, TEXT, 0)])
+    runner.forward([Segment(cache, TEXT, 0)])
     for tokens, more in LEVELS:
         parents += more
-        chunk = Chunk(cache, tokens, len(tokens), parents, root=len(TEXT))
+        chunk = Segment(cache, tokens, len(tokens), parents, root=len(TEXT))
         grown += list(runner.forward([chunk]))
     tokens = [token for level, _ in LEVELS for token in level]
     for node, path in PATHS.items():
         other = runner.open()
-        wanted = runner.forward([Chunk(other, [*TEXT, *(tokens[n] for n in path)])])[0]
+        wanted = runner.forward([Segment(other, [*TEXT, *(tokens[n] for n in path)])])[0]
         assert torch.equal(grown[node], wanted), node
         runner.close(other)
     runner.accept_path(cache, len(TEXT), [0, 3, 6])
@@ -47,8 +47,8 @@ def test_levels_equal_plain_texts(make_runner: Callable[..., Runner], architectu
     assert cache.len == wanted_len
     other = runner.open()
     text = [*TEXT, 21, 32, 42, 7]
-    wanted = runner.forward([Chunk(other, text)])
-    assert torch.equal(runner.forward([Chunk(cache, [7])]), wanted)
+    wanted = runner.forward([Segment(other, text)])
+    assert torch.equal(runner.forward([Segment(cache, [7])]), wanted)
 
 
 def test_a_tree_beyond_the_context_by_rows_only_is_no_longer_text(
@@ -58,10 +58,10 @@ def test_a_tree_beyond_the_context_by_rows_only_is_no_longer_text(
     cache = runner.open()
     text = [1 + i % 50 for i in range(runner.context_len - 2)]
     for at in range(0, len(text), 64):
-        runner.forward([Chunk(cache, text[at : at + 64], 0)])
-    siblings = Chunk(cache, [1, 2, 3, 4, 5, 6], 6, [-1] * 6, root=len(text))
+        runner.forward([Segment(cache, text[at : at + 64], 0)])
+    siblings = Segment(cache, [1, 2, 3, 4, 5, 6], 6, [-1] * 6, root=len(text))
     assert len(runner.forward([siblings])) == 6
-    deep = Chunk(cache, [7, 8, 9], 3, [-1] * 6 + [0, 6, 7], root=len(text))
+    deep = Segment(cache, [7, 8, 9], 3, [-1] * 6 + [0, 6, 7], root=len(text))
     with pytest.raises(InvalidRequest, match="expected at most the model's context"):
         runner.forward([deep])
 
@@ -69,4 +69,4 @@ def test_a_tree_beyond_the_context_by_rows_only_is_no_longer_text(
 def test_bad_growth(make_runner: Callable[..., Runner]) -> None:
     cache = make_runner().open()
     with pytest.raises(IllegalTransition, match="Got 1 parents of"):
-        Chunk(cache, [1], 1, [-1], root=4)
+        Segment(cache, [1], 1, [-1], root=4)

@@ -8,7 +8,7 @@ import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
 from outrider.actors.reference.model_decoder import Decoder
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 
 TEXT = [3, 14, 15, 92, 65, 35]
@@ -20,7 +20,7 @@ def runner(make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) 
     made: Any = make_runner("qwen2")
     forward, made.num_forwards = made.forward, 0
 
-    def count(chunks: Sequence[Chunk]) -> torch.Tensor:
+    def count(chunks: Sequence[Segment]) -> torch.Tensor:
         made.num_forwards += 1
         rows: torch.Tensor = forward(chunks)
         return rows
@@ -32,7 +32,7 @@ def runner(make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch) 
 def plain(runner: Runner, text: Sequence[int]) -> torch.Tensor:
     """Logits behind every token of a text, by a fresh cache."""
     cache = runner.open()
-    rows = runner.forward([Chunk(cache, text, len(text))])
+    rows = runner.forward([Segment(cache, text, len(text))])
     runner.close(cache)
     return rows
 

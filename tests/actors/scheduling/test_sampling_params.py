@@ -4,7 +4,7 @@ import pytest
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.errors import InvalidConfig, InvalidRequest
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation, seed_of
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams, seed_of
 from outrider.actors.telemetry.statistics import Statistics
 
 
@@ -34,7 +34,7 @@ def test_a_bad_field_is_named(field, value, message):
 @pytest.mark.parametrize("k", [-1, 17])
 def test_k_has_its_range(k):
     with pytest.raises(InvalidRequest, match=f"Got speculation.k={k}, expected 0 ≤ k ≤ 16"):
-        Speculation(k=k)
+        SpeculationParams(k=k)
 
 
 def test_seeds_are_taken_modulo_2_to_64():

@@ -5,12 +5,12 @@ import pytest
 from outrider.actors.errors import InvalidRequest, Overloaded
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K, SamplingParams
-from outrider.actors.scheduling.scheduler import AGING_S, MIN_CHUNK, Limits, Scheduler
+from outrider.actors.scheduling.scheduler import AGING_S, MIN_CHUNK, Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 
 
 def scheduler(num_pages=100, max_batch=8, max_waiting=4, token_budget=64, **limits):
-    return Scheduler(Limits(num_pages, 16, max_batch, max_waiting, token_budget, **limits))
+    return Scheduler(SchedulerConfig(num_pages, 16, max_batch, max_waiting, token_budget, **limits))
 
 
 def sequence(seq, prompt=4, max_tokens=12, queued_at=0.0, prompt_logprobs=None, **request):

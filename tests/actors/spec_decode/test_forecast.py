@@ -6,11 +6,11 @@ import pytest
 
 from outrider.actors.lookahead.controller import Choice
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
-from outrider.actors.scheduling.scheduler import Plan
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
+from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Event, Sequence
-from outrider.actors.spec_decode.draft_length import Depth
-from outrider.actors.spec_decode.forecast import Forecasting
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.proposer import NOTHING
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
@@ -31,7 +31,7 @@ class Listener:
 
 
 def decoding(**speculation):
-    wish = Speculation(**speculation)
+    wish = SpeculationParams(**speculation)
     request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0, speculation=wish)
     sequence = Sequence(7, request, 67)
     sequence.apply(Event.ADMIT)
@@ -42,15 +42,15 @@ def decoding(**speculation):
 
 @pytest.fixture
 def draft():
-    depth = Depth()
+    depth = DraftLength()
     depth.choice = Choice(4, 5, 0, "best", min_chance=0.25)
-    forecasting = Forecasting(depth, Statistics(), Trace())
+    forecasting = ForecastDraft(depth, Statistics(), Trace())
     forecasting.use(Listener())
     return forecasting
 
 
 async def propose(draft, sequence):
-    return await draft.propose(Plan([sequence]), {}, lambda _: NOTHING)
+    return await draft.propose(SchedulerOutput([sequence]), {}, lambda _: NOTHING)
 
 
 async def test_the_draft_is_told_of_a_proposal_once_the_target_has_it(draft):

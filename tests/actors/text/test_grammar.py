@@ -8,7 +8,7 @@ import pytest
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
-from outrider.actors.text.grammar import ALL, Grammars
+from outrider.actors.text.grammar import ALL, GrammarCompiler
 from outrider.actors.text.tokenizer import Tokenizer
 
 WIDTH, EOS = 4096, 4
@@ -17,7 +17,7 @@ FOLDER = architectures.DEMO / "target"
 
 @pytest.fixture(scope="module")
 def grammars():
-    return Grammars.of(FOLDER, (EOS,), WIDTH)
+    return GrammarCompiler.of(FOLDER, (EOS,), WIDTH)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from outrider.actors.scheduling.request import FinishReason
-from outrider.actors.text.detokenizer import TextStream
-from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.text.detokenizer import Detokenizer
+from outrider.actors.text.stop_rules import StoppingCriteria
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def ids_of(tokenizer, text):
 def run(tokenizer, text, stops=(), sizes=(1,), end_ids=(), max_tokens=10_000, ids=None):
     """Feed a text in commits of the given sizes; the released pieces, kept ids and reason."""
     ids = ids_of(tokenizer, text) if ids is None else ids
-    rules = StopRules(TextStream(tokenizer, ids_of(tokenizer, "A prompt."), stops), end_ids)
+    rules = StoppingCriteria(Detokenizer(tokenizer, ids_of(tokenizer, "A prompt."), stops), end_ids)
     pieces, kept, at = [], [], 0
     for size in itertools.cycle(sizes):
         if at >= len(ids):

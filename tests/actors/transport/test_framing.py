@@ -5,7 +5,7 @@ import pytest
 
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.transport.framing import HEADER, FrameReader, decode, encode
-from outrider.actors.transport.messages import Close, Frame, Open, Proposals, Verify
+from outrider.actors.transport.messages import Close, Frame, Open, ProposeReply, Verify
 from outrider.actors.transport.rows import OpenRow, ProposalRow, SparseRow, VerifyRow
 
 OPEN = Open((OpenRow(1, (5, 6), (), 0.5, 0, 1.0, 0.0, "coupled", 2**64 - 1, 0, 30),))
@@ -13,7 +13,7 @@ MESSAGES = [
     OPEN,
     Close((1, 2)),
     Verify((VerifyRow(1, 2, 3, (4, 5), ()),), ()),
-    Proposals((ProposalRow(1, (4,), (SparseRow((4, 9), (0.25, 0.75)),), ""),), 5.0, 0.1, 1),
+    ProposeReply((ProposalRow(1, (4,), (SparseRow((4, 9), (0.25, 0.75)),), ""),), 5.0, 0.1, 1),
 ]
 
 

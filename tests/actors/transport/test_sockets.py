@@ -13,20 +13,20 @@ import pytest
 
 from outrider.actors.errors import InvalidRequest, ProtocolViolation, WorkerFailed, WorkerLost
 from outrider.actors.transport import handshake
-from outrider.actors.transport.endpoint import Endpoint
+from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.framing import HEADER, MAX_FRAME_BYTES, FrameReader, decode
 from outrider.actors.transport.messages import (
     Close,
     Done,
-    Failure,
     Forecasts,
     Frame,
     Outcomes,
     Ping,
     Pong,
+    WorkerError,
 )
 from outrider.actors.transport.server import MAX_UNPROVEN, WorkerServer
-from outrider.actors.transport.worker_client import SocketPeer
+from outrider.actors.transport.worker_client import SocketWorkerClient
 
 SECRET = bytes(range(32))
 PATIENCE_S = 60.0  # on a machine that others load
@@ -105,7 +105,7 @@ async def opened(endpoint):
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(WorkerLost, ProtocolViolation):
-                peer = await SocketPeer.open(endpoint)
+                peer = await SocketWorkerClient.open(endpoint)
                 if isinstance(await peer.call(Ping()), Pong):
                     return peer
             await asyncio.sleep(0.05)
@@ -113,7 +113,7 @@ async def opened(endpoint):
 
 async def answered(endpoint):
     """By whom one more peer is, if it is."""
-    peer = await SocketPeer.open(endpoint)
+    peer = await SocketWorkerClient.open(endpoint)
     try:
         return await peer.call(Ping())
     finally:
@@ -121,12 +121,12 @@ async def answered(endpoint):
 
 
 def tcp_only(endpoint):
-    return Endpoint("target", endpoint.pid, "/nowhere", endpoint.tcp, endpoint.secret)
+    return WorkerAddress("target", endpoint.pid, "/nowhere", endpoint.tcp, endpoint.secret)
 
 
 @pytest.mark.parametrize("way", [lambda e: e, tcp_only], ids=["unix", "tcp"])
 async def test_calls_in_flight_are_answered_in_order(endpoint, way):
-    peer = await SocketPeer.open(way(endpoint))
+    peer = await SocketWorkerClient.open(way(endpoint))
     answers = await asyncio.gather(*(peer.call(Ping()) for _ in range(50)))
     assert all(isinstance(answer, Pong) for answer in answers)
     await peer.close()
@@ -135,7 +135,7 @@ async def test_calls_in_flight_are_answered_in_order(endpoint, way):
 @pytest.mark.parametrize("step_s", [0.0, 0.003])
 async def test_what_a_worker_says_ahead_comes_whole_and_in_order(endpoint, toy, step_s):
     """Quick steps are told together, slow ones one by one; a call in between loses none."""
-    peer = await SocketPeer.open(endpoint)
+    peer = await SocketWorkerClient.open(endpoint)
     told = []
     peer.on_push(told.append)
     toy.step_s, toy.num_left = step_s, 40
@@ -150,7 +150,7 @@ async def test_what_a_worker_says_ahead_comes_whole_and_in_order(endpoint, toy, 
 
 
 async def test_a_workers_error_keeps_its_class_and_a_bug_is_a_failure(endpoint):
-    peer = await SocketPeer.open(endpoint)
+    peer = await SocketWorkerClient.open(endpoint)
     with pytest.raises(InvalidRequest, match="Got 1, expected 2"):
         await peer.call(Close((1,)))
     with pytest.raises(WorkerFailed, match="ZeroDivisionError: a bug"):
@@ -160,7 +160,7 @@ async def test_a_workers_error_keeps_its_class_and_a_bug_is_a_failure(endpoint):
 
 
 async def test_the_end_of_the_connection_fails_every_pending_call(endpoint, server, toy):
-    peer = await SocketPeer.open(endpoint)
+    peer = await SocketWorkerClient.open(endpoint)
     calls = [asyncio.ensure_future(peer.call(Close((3,)))) for _ in range(3)]
     await asyncio.to_thread(toy.is_busy.wait, PATIENCE_S)
     server.close()
@@ -174,19 +174,19 @@ async def test_the_end_of_the_connection_fails_every_pending_call(endpoint, serv
 
 
 async def test_the_worker_forgets_its_sequences_with_the_connection(endpoint, toy):
-    peer = await SocketPeer.open(endpoint)
+    peer = await SocketWorkerClient.open(endpoint)
     await peer.call(Ping())
     await peer.close()
     await asyncio.to_thread(until, lambda: toy.num_resets == 1)
-    again = await SocketPeer.open(endpoint)
+    again = await SocketWorkerClient.open(endpoint)
     assert isinstance(await again.call(Ping()), Pong)
     await again.close()
 
 
 async def test_a_wrong_secret_is_refused_on_both_sides(endpoint):
-    wrong = Endpoint("target", 1, endpoint.unix_path, None, b"x" * 32)
+    wrong = WorkerAddress("target", 1, endpoint.unix_path, None, b"x" * 32)
     with pytest.raises(ProtocolViolation, match="secret"):
-        await SocketPeer.open(wrong)
+        await SocketWorkerClient.open(wrong)
 
 
 def connect(endpoint):
@@ -241,7 +241,7 @@ async def test_strangers_are_shown_the_door_and_told_why(endpoint, sent, message
         sock.sendall(sent)
         refused = await asyncio.to_thread(drain, sock)
     failure = failure_in(refused)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, WorkerError)
     assert message in failure.message
     assert isinstance(await peer.call(Ping()), Pong)
     await peer.close()
@@ -287,7 +287,7 @@ def test_bad_frames_get_a_clear_error(endpoint, sent, message):
     with proven(endpoint) as sock:
         sock.sendall(sent)
         failure = failure_in(sock.recv(65536))
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, WorkerError)
     assert failure.kind == "ProtocolViolation"
     assert message in failure.message
 
@@ -297,7 +297,7 @@ def test_after_a_garbage_frame_the_connection_still_answers(endpoint):
 
     with proven(endpoint) as sock:
         sock.sendall(HEADER.pack(1) + b"\xc1")
-        assert isinstance(failure_in(sock.recv(65536)), Failure)
+        assert isinstance(failure_in(sock.recv(65536)), WorkerError)
         sock.sendall(encode(Frame(5, Ping())))
         (body,) = FrameReader().feed(sock.recv(65536))
         assert isinstance(decode(body).body, Pong)

@@ -7,11 +7,11 @@ from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import Close, Open, Propose, Round, ToDraft, Verify
 from outrider.actors.transport.rows import OpenRow, ProposeRow, VerifyRow
-from outrider.actors.workers.colocated import PairWorker
+from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.cpu.backend import CpuBackend
-from outrider.kernels.torch_backend import OnHost
+from outrider.kernels.torch_backend import HostBackend
 
 
 class Description:
@@ -23,9 +23,9 @@ def pair():
     def runner():
         return Runner(from_model(architectures.build("llama")), num_tokens=512)
 
-    backend = OnHost(CpuBackend())
+    backend = HostBackend(CpuBackend())
     draft = DraftWorker(runner(), backend, Description(), 1000)
-    worker = PairWorker(TargetWorker(runner(), backend, Description()), draft)
+    worker = ColocatedWorker(TargetWorker(runner(), backend, Description()), draft)
     rows = tuple(
         OpenRow(seq, (3, 4, 5 + seq), (), 1.0, 0, 1.0, 0.0, "coupled", seq, 0, 100)
         for seq in (1, 2)

@@ -11,16 +11,16 @@ import pytest
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.lookahead import fork_selection
 from outrider.actors.lookahead.fork_selection import MOST, Odds
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import Close, Open, Outcomes
 from outrider.actors.transport.rows import OpenRow, OutcomeRow
 from outrider.actors.workers.draft import DraftWorker
-from outrider.actors.workers.sampling_metadata import sampling_of
+from outrider.actors.workers.sampling_metadata import sampling_metadata
 from outrider.actors.workers.token_tree import TokenTree
 from outrider.kernels.cpu.backend import CpuBackend
-from outrider.kernels.torch_backend import OnHost
+from outrider.kernels.torch_backend import HostBackend
 
 PROMPT = (3, 14, 15, 9, 26)
 
@@ -43,7 +43,7 @@ def open_row(seq=1, prompt=PROMPT, temperature=1.0, verification="coupled"):
 
 def draft_worker(architecture="llama", num_tokens=2048):
     runner = Runner(from_model(architectures.build(architecture)), num_tokens=num_tokens)
-    return DraftWorker(runner, OnHost(CpuBackend()), Description(), runner.vocab_size)
+    return DraftWorker(runner, HostBackend(CpuBackend()), Description(), runner.vocab_size)
 
 
 class Description:
@@ -59,11 +59,11 @@ class Plain:
     def after(self, ids):
         runner = self.worker.runner
         cache = runner.open()
-        logits = runner.forward([Chunk(cache, ids)])
+        logits = runner.forward([Segment(cache, ids)])
         runner.close(cache)
         return self.worker.backend.draw(
             logits,
-            sampling_of([self.row]),
+            sampling_metadata([self.row]),
             np.array([len(ids)], np.int32),
             vocab_size=runner.vocab_size,
             num_guesses=24,

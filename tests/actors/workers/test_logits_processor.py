@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from outrider.actors.transport.rows import EditRules, OpenRow
-from outrider.actors.workers.logits_processor import Editor, edits_of
+from outrider.actors.transport.rows import LogitsParams, OpenRow
+from outrider.actors.workers.logits_processor import LogitsProcessor, logits_edits
 from outrider.kernels.contract.logits_edits import edited
 
 WIDTH = 50
@@ -14,12 +14,12 @@ PROMPT = (3, 4, 5, 4)
 def rules(**given):
     usual = {"bias_ids": (), "bias": (), "repetition": 1.0, "frequency": 0.0, "presence": 0.0}
     ends = {"min_tokens": 0, "end_ids": (), "eos_ids": (0,), "grammar_kind": "", "grammar": ""}
-    return EditRules(**usual | ends | given)
+    return LogitsParams(**usual | ends | given)
 
 
 def editor(given):
     row = OpenRow(1, PROMPT, (), 1.0, 0, 1.0, 0.0, "coupled", 0, 0, 99, given)
-    return Editor(row, given, WIDTH, grammars=None)
+    return LogitsProcessor(row, given, WIDTH, grammars=None)
 
 
 def plainly(logits, text, given):
@@ -58,7 +58,7 @@ def test_rows_along_a_path(given, is_last):
     firsts = range(len(path), len(path) + 1) if is_last else range(len(path) + 1)
     logits = rng.normal(size=(len(firsts) + 2, WIDTH)).astype(np.float32)
     plain = [(None, path[:1])] if not is_last else [(None, ()), (None, path)]
-    edits = edits_of([(one, path), *plain], WIDTH, is_last=is_last)
+    edits = logits_edits([(one, path), *plain], WIDTH, is_last=is_last)
     for _ in range(2):  # nothing was changed by asking
         got = edited(logits, edits)
         for row, at in enumerate(firsts):
@@ -68,11 +68,11 @@ def test_rows_along_a_path(given, is_last):
 
 
 def test_no_edits_where_nobody_edits():
-    assert edits_of([(None, (1, 2)), (None, ())], WIDTH, is_last=False) is None
+    assert logits_edits([(None, (1, 2)), (None, ())], WIDTH, is_last=False) is None
 
 
 def test_ids_beyond_a_narrow_draft_are_left_out():
     given = rules(bias_ids=(4, 60), bias=(1.0, 1.0), end_ids=(70,), min_tokens=9, presence=1.0)
     one = editor(given)
     one.take([*PROMPT, 80])
-    assert edits_of([(one, (90, 5))], WIDTH, is_last=True).ids.max() < WIDTH
+    assert logits_edits([(one, (90, 5))], WIDTH, is_last=True).ids.max() < WIDTH

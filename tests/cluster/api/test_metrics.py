@@ -7,7 +7,7 @@ from cluster.asgi import ask
 from cluster.toy_engine import ToyEngine
 from prometheus_client.parser import text_string_to_metric_families
 
-from outrider.actors.scheduling.request import Chunk
+from outrider.actors.scheduling.request import OutputDelta
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.metrics import names
 from outrider.cluster.api.metrics.names import Kind
@@ -164,5 +164,5 @@ def test_a_histogram_counts_up_to_each_bound() -> None:
 
 def test_a_commit_of_nothing_is_no_token() -> None:
     seen = Observations()
-    seen.commit(Chunk((), (), ""), 0.5)
+    seen.commit(OutputDelta((), (), ""), 0.5)
     assert (seen.num_tokens, seen.tokens_per_commit.sum, seen.inter_token_s.sum) == (0, 0, 0)

@@ -7,16 +7,21 @@ import numpy as np
 import pytest
 
 from outrider.kernels.contract.arrays import ContractError
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.reference.backend import ReferenceBackend
 
 I32, F32, U8 = np.int32, np.float32, np.uint8
 
 
-def chain(**changes: Any) -> Proposals:
+def chain(**changes: Any) -> SpecDecodeMetadata:
     """Two items, of one and two drafted tokens."""
-    return Proposals(
+    return SpecDecodeMetadata(
         **{
             "num_drafted": np.array([1, 2], I32),
             "position": np.zeros(2, I32),
@@ -70,23 +75,28 @@ def test_proposals_are_refused(changes: dict[str, Any], message: str) -> None:
         ({"top_p": 1.5}, "Got top_p=1.5"),
         ({"min_p": -0.5}, "Got min_p=-0.5, expected 0 ≤ min_p ≤ 1"),
         ({"choice": 2**24}, "Got choice=16777216"),
-        ({"rule": [Rule.COUPLED] * 2, "top_k": [1, 2, 3]}, "Got 2 values for 3 sequences"),
+        (
+            {"rule": [AcceptanceRule.COUPLED] * 2, "top_k": [1, 2, 3]},
+            "Got 2 values for 3 sequences",
+        ),
     ],
 )
 def test_sampling_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ContractError, match=re.escape(message)):
-        Sampling.of(**{"rule": Rule.REJECTION} | changes)
+        SamplingMetadata.of(**{"rule": AcceptanceRule.REJECTION} | changes)
 
 
 def test_sampling_broadcasts_and_wraps_seeds() -> None:
-    sampling = Sampling.of(rule=[Rule.GREEDY, Rule.COUPLED], temperature=[0, 0.5], seed=-1)
+    sampling = SamplingMetadata.of(
+        rule=[AcceptanceRule.GREEDY, AcceptanceRule.COUPLED], temperature=[0, 0.5], seed=-1
+    )
     assert sampling.seed.tolist() == [2**64 - 1] * 2
-    assert Sampling.of(rule=Rule.COUPLED, batch=3).rule.tolist() == [1, 1, 1]
+    assert SamplingMetadata.of(rule=AcceptanceRule.COUPLED, batch=3).rule.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("backend", [CpuBackend(), ReferenceBackend()])
 def test_arguments_that_do_not_fit_each_other(backend: CpuBackend | ReferenceBackend) -> None:
-    two, logits = Sampling.of(rule=Rule.GREEDY, batch=2), np.zeros((5, 7), F32)
+    two, logits = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=2), np.zeros((5, 7), F32)
     backend.verify(logits, chain(), two)
     for bad, message in (
         (
@@ -97,14 +107,17 @@ def test_arguments_that_do_not_fit_each_other(backend: CpuBackend | ReferenceBac
         ((logits[:, :0], chain(), two), "nothing empty"),
         ((logits.T.copy().T, chain(), two), "Got logits with strides (4, 20)"),
         ((logits[::-1], chain(), two), "Got logits with strides (-28, 4)"),
-        ((logits, chain(), Sampling.of(rule=Rule.GREEDY)), "Got sampling of 1, expected 2"),
+        (
+            (logits, chain(), SamplingMetadata.of(rule=AcceptanceRule.GREEDY)),
+            "Got sampling of 1, expected 2",
+        ),
         ((logits, chain(dense_probs=np.zeros((3, 9), F32)), two), "Got dense_probs of width 9"),
     ):
         with pytest.raises(ContractError, match=re.escape(message)):
             backend.verify(*bad)
     with pytest.raises(ContractError, match="Got raw_logits"):
         backend.verify(logits, chain(), two, raw_logits=logits[:3])
-    rows = Sampling.of(rule=Rule.GREEDY, batch=5)
+    rows = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=5)
     for changes, message in (
         ({"vocab_size": 8}, "Got vocab_size=8, expected 1 ≤ vocab_size ≤ 7"),
         ({"vocab_size": 7, "top_m": 0}, "Got top_m=0"),

@@ -10,11 +10,11 @@ from numba.core import caching
 
 from outrider.kernels.contract.verdict import (
     TILE,
+    AcceptanceRule,
     DraftKind,
     Fault,
-    Proposals,
-    Rule,
-    Sampling,
+    SamplingMetadata,
+    SpecDecodeMetadata,
     Verdicts,
 )
 from outrider.kernels.cpu.backend import CpuBackend, cached
@@ -38,7 +38,7 @@ def alone(case: Case, b: int) -> Case:
     assert p.dense_probs is not None
     return Case(
         case.logits[first + b : first + b + count + 1],
-        Proposals(
+        SpecDecodeMetadata(
             p.num_drafted[b : b + 1],
             p.position[b : b + 1],
             p.tokens[own],
@@ -47,7 +47,7 @@ def alone(case: Case, b: int) -> Case:
             p.support_probs[own],
             p.dense_probs[own],
         ),
-        Sampling(*(getattr(s, name)[b : b + 1] for name in Sampling.__slots__)),
+        SamplingMetadata(*(getattr(s, name)[b : b + 1] for name in SamplingMetadata.__slots__)),
     )
 
 
@@ -79,7 +79,7 @@ def test_random_cases_reach_every_outcome() -> None:
             seen |= {(rule, "accepted")} if accepted else set()
             seen.add((rule, "bonus" if accepted == drafted else "recovered"))
             first = int(case.proposals.num_drafted[:b].sum())
-            if rule == Rule.REJECTION and accepted < drafted:
+            if rule == AcceptanceRule.REJECTION and accepted < drafted:
                 seen.add(DraftKind(case.proposals.kind[first + accepted]))
     outcomes = {(rule, what) for rule in range(3) for what in ("accepted", "recovered", "bonus")}
     assert seen == outcomes | set(DraftKind)
@@ -112,13 +112,17 @@ def test_draws_of_neighbours_that_share_a_race_and_of_such_as_nearly_do(
         logits, one = random_logits(rng, 12, width), random_sampling(rng, 1, width)
         logits[rng.integers(0, 12)] = -np.inf
         alike = {name: np.repeat(getattr(one, name), 12) for name in one.__slots__}
-        alike["rule"] = rng.choice([Rule.COUPLED, Rule.REJECTION], 12, p=[0.8, 0.2])
+        alike["rule"] = rng.choice(
+            [AcceptanceRule.COUPLED, AcceptanceRule.REJECTION], 12, p=[0.8, 0.2]
+        )
         alike["seed"] = rng.choice([3, 4], 12, p=[0.9, 0.1])
         alike["choice"] = rng.choice([0, 1], 12, p=[0.9, 0.1])
         position = rng.choice([7, 8], 12, p=[0.7, 0.3]).astype(np.int32)
         options = {"vocab_size": width, "num_guesses": 3}
-        got = cpu.draw(logits, Sampling.of(**alike), position, **options)
-        assert not same_bits(got, ORACLE.draw(logits, Sampling.of(**alike), position, **options))
+        got = cpu.draw(logits, SamplingMetadata.of(**alike), position, **options)
+        assert not same_bits(
+            got, ORACLE.draw(logits, SamplingMetadata.of(**alike), position, **options)
+        )
 
 
 def test_an_item_is_judged_the_same_alone_and_in_any_batch(cpu: CpuBackend) -> None:
@@ -144,13 +148,18 @@ def test_an_item_is_judged_the_same_alone_and_in_any_batch(cpu: CpuBackend) -> N
 def test_coupled_tokens_do_not_depend_on_the_draft(cpu: CpuBackend) -> None:
     """The law: the emitted text is a prefix of what the target draws alone."""
     rng = np.random.default_rng(5)
-    for rule in (Rule.GREEDY, Rule.COUPLED):
-        logits, sampling = random_logits(rng, 5, 50), Sampling.of(rule=rule, seed=9, batch=5)
-        plain = cpu.verify(logits, Proposals.one_hot([[]] * 5, range(5)), sampling).token.tolist()
-        one = Sampling.of(rule=rule, seed=9)
+    for rule in (AcceptanceRule.GREEDY, AcceptanceRule.COUPLED):
+        logits, sampling = (
+            random_logits(rng, 5, 50),
+            SamplingMetadata.of(rule=rule, seed=9, batch=5),
+        )
+        plain = cpu.verify(
+            logits, SpecDecodeMetadata.one_hot([[]] * 5, range(5)), sampling
+        ).token.tolist()
+        one = SamplingMetadata.of(rule=rule, seed=9)
         for right in range(5):
             chain = plain[:right] + [(token + 1) % 50 for token in plain[right:4]]
-            verdicts = cpu.verify(logits, Proposals.one_hot([chain], [0]), one)
+            verdicts = cpu.verify(logits, SpecDecodeMetadata.one_hot([chain], [0]), one)
             assert verdicts.num_accepted[0] == right
             assert [*chain[:right], verdicts.token[0]] == plain[: right + 1]
 
@@ -159,9 +168,11 @@ def test_the_coupled_draft_races_with_the_targets_noise(cpu: CpuBackend) -> None
     """A draft with the target's logits is always accepted."""
     rng = np.random.default_rng(6)
     logits, position = random_logits(rng, 4, 500), np.arange(20, 24, dtype=np.int32)
-    sampling = Sampling.of(rule=Rule.COUPLED, seed=-1, choice=2, top_p=0.9, batch=4)
+    sampling = SamplingMetadata.of(
+        rule=AcceptanceRule.COUPLED, seed=-1, choice=2, top_p=0.9, batch=4
+    )
     drawn = cpu.draw(logits, sampling, position, vocab_size=500)
-    proposals = Proposals.one_hot([[], [], [], []], position.tolist())
+    proposals = SpecDecodeMetadata.one_hot([[], [], [], []], position.tolist())
     assert (cpu.verify(logits, proposals, sampling).token == drawn.token).all()
 
 
@@ -174,15 +185,15 @@ def test_the_coupled_draft_races_with_the_targets_noise(cpu: CpuBackend) -> None
         (-np.inf, Fault.NO_FINITE_LOGIT),
     ],
 )
-@pytest.mark.parametrize("rule", Rule)
+@pytest.mark.parametrize("rule", AcceptanceRule)
 def test_a_faulty_row_is_its_own_items_fault(
-    cpu: CpuBackend, rule: Rule, poison: float, fault: Fault
+    cpu: CpuBackend, rule: AcceptanceRule, poison: float, fault: Fault
 ) -> None:
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(4, 9)).astype(np.float32)
     best = logits.argmax(1).tolist()
-    proposals = Proposals.one_hot([[best[0]], [best[2]]], [0, 0])
-    sampling = Sampling.of(rule=rule, temperature=0.01, batch=2)  # accepts the best
+    proposals = SpecDecodeMetadata.one_hot([[best[0]], [best[2]]], [0, 0])
+    sampling = SamplingMetadata.of(rule=rule, temperature=0.01, batch=2)  # accepts the best
     good = cpu.verify(logits, proposals, sampling)
     assert good.num_accepted.tolist() == [1, 1]
     logits[1, 4 if fault is Fault.NOT_A_NUMBER else slice(None)] = poison
@@ -194,7 +205,7 @@ def test_a_faulty_row_is_its_own_items_fault(
         assert bad.token[1] == good.token[1]
         assert (bad.logprobs[1] == good.logprobs[1]).all()
     sideways = cpu.draw(
-        logits, Sampling.of(rule=rule, batch=4), np.zeros(4, np.int32), vocab_size=9
+        logits, SamplingMetadata.of(rule=rule, batch=4), np.zeros(4, np.int32), vocab_size=9
     )
     assert sideways.error.tolist() == [0, fault, 0, 0]
 
@@ -204,7 +215,9 @@ def test_a_row_that_is_never_reached_cannot_fault(cpu: CpuBackend) -> None:
     logits[1] = np.nan
     for backend in (cpu, ORACLE):
         verdicts = backend.verify(
-            logits, Proposals.one_hot([[5]], [0]), Sampling.of(rule=Rule.GREEDY)
+            logits,
+            SpecDecodeMetadata.one_hot([[5]], [0]),
+            SamplingMetadata.of(rule=AcceptanceRule.GREEDY),
         )
         assert (verdicts.error[0], verdicts.token[0]) == (Fault.NONE, 0)
 
@@ -232,14 +245,14 @@ def test_draft_rows_that_do_not_hold_up_are_missing(cpu: CpuBackend) -> None:
     """The chain ends before the token and its position is drawn from the full target row."""
     rng = np.random.default_rng(2)
     logits = random_logits(rng, 2, 20)
-    sampling = Sampling.of(rule=Rule.REJECTION, seed=4)
+    sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=4)
     position, one = np.zeros(1, np.int32), np.ones(1, np.int32)
     kind = np.array([DraftKind.SPARSE], np.uint8)
     tokens = np.array([3], np.int32)
 
     def judge(ids: list[int], probs: list[float], kind: np.ndarray = kind) -> Verdicts:
         row = (np.array([ids], np.int32), np.array([probs], np.float32))
-        proposals = Proposals(one, position, tokens, kind, *row)
+        proposals = SpecDecodeMetadata(one, position, tokens, kind, *row)
         got = cpu.verify(logits, proposals, sampling)
         assert not same_bits(got, ORACLE.verify(logits, proposals, sampling))
         return got
@@ -262,7 +275,7 @@ def test_draft_rows_that_do_not_hold_up_are_missing(cpu: CpuBackend) -> None:
     kind = np.array([DraftKind.DENSE], np.uint8)
     for poison, accept_prob in ((0.0, 1), (-0.1, 0), (np.nan, 0)):
         dense[0, 7] = poison
-        proposals = Proposals(one, position, tokens, kind, dense_probs=dense)
+        proposals = SpecDecodeMetadata(one, position, tokens, kind, dense_probs=dense)
         got = cpu.verify(logits, proposals, sampling)
         assert not same_bits(got, ORACLE.verify(logits, proposals, sampling))
         assert bool(got.accept_prob[0] > 0) is bool(accept_prob)

@@ -7,10 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 from kernels.cases import random_case, random_logits, random_sampling
-from outrider.kernels.contract.arrays import I32
 
-from outrider.kernels.contract.logits_edits import Edits
-from outrider.kernels.contract.verdict import Backend, Draws, Proposals, Rule, Sampling, Verdicts
+from outrider.kernels.contract.arrays import I32
+from outrider.kernels.contract.logits_edits import LogitsEdits
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    Backend,
+    Draws,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+    Verdicts,
+)
 from outrider.kernels.cuda.backend import CudaBackend
 
 BF16 = (torch.bfloat16,)  # one instance of a kernel to compile
@@ -22,10 +29,10 @@ class VerifyBatch:
     """Arguments of one verdict."""
 
     logits: torch.Tensor
-    proposals: Proposals
-    sampling: Sampling
+    proposals: SpecDecodeMetadata
+    sampling: SamplingMetadata
     raw_logits: torch.Tensor | None
-    edits: Edits | None
+    edits: LogitsEdits | None
 
     def run(self, backend: CudaBackend) -> Verdicts:
         arguments = self.logits, self.proposals, self.sampling
@@ -42,10 +49,10 @@ class DrawBatch:
     """Arguments of one draw."""
 
     logits: torch.Tensor
-    sampling: Sampling
+    sampling: SamplingMetadata
     position: I32
     sizes: dict[str, Any]
-    edits: Edits | None
+    edits: LogitsEdits | None
 
     def run(self, backend: CudaBackend) -> Draws:
         arguments = self.logits, self.sampling, self.position
@@ -86,7 +93,7 @@ def draw_batch(seed: int, width: int, dtype: torch.dtype, rows: int = 3) -> Draw
     return DrawBatch(logits, random_sampling(rng, rows, width), position, sizes, edits)
 
 
-def random_edits(rng: np.random.Generator, rows: int, width: int) -> Edits:
+def random_edits(rng: np.random.Generator, rows: int, width: int) -> LogitsEdits:
     """Of some ids of each row; half of the time a grammar allows every other one."""
     chosen = [np.flatnonzero(rng.random(width) < rng.choice([0, 0.02, 0.5])) for _ in range(rows)]
     count = sum(map(len, chosen))
@@ -94,7 +101,7 @@ def random_edits(rng: np.random.Generator, rows: int, width: int) -> Edits:
     bias[rng.random(count) < 0.1] = -np.inf
     words = rng.integers(0, 2**32, (rows, -(-width // 32)), dtype=np.uint32)
     words[:, 0] |= 1  # a row of one id keeps it
-    return Edits(
+    return LogitsEdits(
         np.array([len(ids) for ids in chosen], np.int32),
         np.concatenate(chosen).astype(np.int32),
         bias,
@@ -113,7 +120,7 @@ def _tensor(logits: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 
 def plain(batch: DrawBatch) -> DrawBatch:
     """The same without filters."""
-    off = Sampling.of(rule=Rule.GREEDY, batch=batch.sampling.rule.size)
+    off = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=batch.sampling.rule.size)
     sampling = replace(batch.sampling, top_k=off.top_k, top_p=off.top_p, min_p=off.min_p)
     return replace(batch, sampling=sampling)
 

@@ -17,11 +17,17 @@ from kernels.cuda.forests import broods
 from kernels.cuda.sanitized import SanitizedLauncher
 from kernels.emulator.build import Sanitizer
 from kernels.statistics import chi_square_odds
-from outrider.kernels.reference.trees import verify_trees
 
-from outrider.kernels.contract.verdict import TILE, DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    TILE,
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda.backend import CudaBackend
+from outrider.kernels.reference.trees import verify_trees
 
 Edit = Callable[[str], str]
 LIMIT = 1e-6  # odds of a false alarm, on fresh seeds
@@ -59,14 +65,14 @@ def zero_target_is_never_accepted(edit: Edit) -> None:
     """u * draft_prob underflows to zero here, and zero is not less than zero."""
     logits, least = torch.zeros(2, 8, dtype=torch.bfloat16), np.float32(1e-45)
     logits[:, 3] = -np.inf
-    proposals = Proposals(
+    proposals = SpecDecodeMetadata(
         *(np.ones(1, np.int32), np.zeros(1, np.int32), np.array([3], np.int32)),
         np.array([DraftKind.SPARSE], np.uint8),
         *(np.array([[3]], np.int32), np.array([[least]])),
     )
     for seed in range(20):
         got = emulated(edit=edit).verify(
-            logits, proposals, Sampling.of(rule=Rule.REJECTION, seed=seed)
+            logits, proposals, SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
         )
         assert got.num_accepted[0] == 0
 
@@ -78,13 +84,13 @@ def recovered_tokens_follow_the_target(edit: Edit) -> None:
     p, q = (np.exp(row) / np.exp(row).sum() for row in (target, draft))
     drafted = rng.choice(width, count, p=q.astype(np.float64) / q.sum(dtype=np.float64))
     ids = np.tile(np.arange(width, dtype=np.int32), (count, 1))
-    proposals = Proposals(
+    proposals = SpecDecodeMetadata(
         *(np.ones(count, np.int32), np.zeros(count, np.int32), drafted.astype(np.int32)),
         np.full(count, DraftKind.SPARSE, np.uint8),
         *(ids, np.tile(q.astype(np.float32), (count, 1))),
     )
     logits = torch.from_numpy(target).repeat(2 * count, 1)
-    sampling = Sampling.of(rule=Rule.REJECTION, seed=list(range(count)))
+    sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=list(range(count)))
     got = emulated(edit=edit).verify(logits, proposals, sampling)
     first = np.where(got.num_accepted == 1, drafted, got.token)
     assert chi_square_odds(np.bincount(first, minlength=width), p) > LIMIT

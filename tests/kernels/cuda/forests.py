@@ -5,9 +5,9 @@ import torch
 from kernels.cases import draft_probs, random_logits, random_sampling
 from kernels.cuda.batches import random_edits
 
-from outrider.kernels.contract.logits_edits import Edits
+from outrider.kernels.contract.logits_edits import LogitsEdits
 from outrider.kernels.contract.trees import Trees
-from outrider.kernels.contract.verdict import DraftKind, Rule, Sampling
+from outrider.kernels.contract.verdict import AcceptanceRule, DraftKind, SamplingMetadata
 
 I32, F32, U8 = np.int32, np.float32, np.uint8
 
@@ -53,7 +53,7 @@ def random_trees(
 
 def random_case(
     seed: int, width: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, Trees, Sampling, Edits | None]:
+) -> tuple[torch.Tensor, Trees, SamplingMetadata, LogitsEdits | None]:
     rng = np.random.default_rng([seed, width, 3])
     num_nodes = [int(n) for n in rng.integers(0, 12, 2)]
     logits = torch.from_numpy(random_logits(rng, sum(num_nodes) + 2, width)).to(dtype)
@@ -63,7 +63,7 @@ def random_case(
     return logits, trees, random_sampling(rng, 2, width), edits
 
 
-def broods(count: int, width: int = 8, each: int = 5) -> tuple[np.ndarray, Trees, Sampling]:
+def broods(count: int, width: int = 8, each: int = 5) -> tuple[np.ndarray, Trees, SamplingMetadata]:
     """Roots with `each` children drawn from a row unlike the target's: most are rejected."""
     rng, rows = np.random.default_rng(9), count * (each + 1)
     logits = rng.normal(0, 1.5, (rows, width)).astype(F32)
@@ -74,4 +74,8 @@ def broods(count: int, width: int = 8, each: int = 5) -> tuple[np.ndarray, Trees
         *(np.tile(np.arange(each, dtype=I32), count), np.full(rows, DraftKind.SPARSE, U8)),
         *(np.tile(np.arange(width, dtype=I32), (rows, 1)), probs),
     )
-    return logits, trees, Sampling.of(rule=Rule.REJECTION, seed=list(range(count)))
+    return (
+        logits,
+        trees,
+        SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=list(range(count))),
+    )

@@ -10,16 +10,21 @@ from kernels.cases import same_bits
 from kernels.cuda.batches import verify_batch
 from kernels.cuda.emulated import emulated
 from kernels.cuda.recording import recorded
-from outrider.kernels.contract.arrays import ContractError
 
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.arrays import ContractError
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda import kernels
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.source import source
 
-GREEDY = Sampling.of(rule=Rule.GREEDY, batch=2)
-CHAINS = Proposals.one_hot([[1], []], [0, 0])
+GREEDY = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=2)
+CHAINS = SpecDecodeMetadata.one_hot([[1], []], [0, 0])
 LOGITS = torch.zeros(3, 9)
 
 
@@ -64,24 +69,28 @@ def test_raw_logits_are_refused(backend: CudaBackend, raw: torch.Tensor, message
 
 
 def test_what_does_not_fit_is_refused(backend: CudaBackend) -> None:
-    wide = Proposals(
+    wide = SpecDecodeMetadata(
         *(np.ones(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)),
         np.array([DraftKind.SPARSE], np.uint8),
         *(np.full((1, 1025), -1, np.int32), np.zeros((1, 1025), np.float32)),
     )
-    none = Sampling(*(getattr(GREEDY, name)[:0] for name in Sampling.__slots__))
+    none = SamplingMetadata(*(getattr(GREEDY, name)[:0] for name in SamplingMetadata.__slots__))
     cases: list[tuple[str, Any]] = [
         (
             "Got sampling of 3, expected 2 sequences",
-            lambda: backend.verify(LOGITS, CHAINS, Sampling.of(rule=Rule.GREEDY, batch=3)),
+            lambda: backend.verify(
+                LOGITS, CHAINS, SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=3)
+            ),
         ),
         (
             "Got 0 rows of logits, expected 1 to 65535",
-            lambda: backend.verify(torch.zeros(0, 9), Proposals.one_hot([], []), none),
+            lambda: backend.verify(torch.zeros(0, 9), SpecDecodeMetadata.one_hot([], []), none),
         ),
         (
             "Got sparse draft rows of 1025 entries, expected at most 1024",
-            lambda: backend.verify(torch.zeros(2, 9), wide, Sampling.of(rule=Rule.REJECTION)),
+            lambda: backend.verify(
+                torch.zeros(2, 9), wide, SamplingMetadata.of(rule=AcceptanceRule.REJECTION)
+            ),
         ),
         (
             "Got top_m=1025, expected at most 1024",

@@ -10,7 +10,7 @@ from kernels.cases import far_apart, same_bits
 from kernels.cuda.batches import DrawBatch, VerifyBatch, batches, verify_batch
 from kernels.cuda.recording import recorded
 
-from outrider.kernels.contract.verdict import Rule, Verdicts
+from outrider.kernels.contract.verdict import AcceptanceRule, Verdicts
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.kernels import why_unusable
@@ -62,7 +62,7 @@ def test_the_fast_exp_build_is_near_the_cpu(backend: CudaBackend) -> None:
     num_far = 0
     for batch in batches(4099, range(100)):
         got, expected = on(batch, backend).run(fast), batch.expected(cpu)
-        is_greedy = batch.sampling.rule == Rule.GREEDY
+        is_greedy = batch.sampling.rule == AcceptanceRule.GREEDY
         assert (got.token == expected.token)[is_greedy].all()
         num_far += bool(far_apart(got, expected, 2e-5))
     assert num_far <= 5

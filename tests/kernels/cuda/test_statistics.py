@@ -12,7 +12,12 @@ import torch
 from kernels.cuda.emulated import emulated
 from kernels.statistics import chi_square_odds
 
-from outrider.kernels.contract.verdict import DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.ops import distribution
 
 LIMIT = 1e-6
@@ -30,15 +35,15 @@ FILTERS: list[dict[str, Any]] = [
 SPARSE, ONE_HOT, MISSING = DraftKind.SPARSE, DraftKind.ONE_HOT, DraftKind.MISSING
 
 
-def counts(rule: Rule, filters: dict[str, float], kind: DraftKind = SPARSE) -> np.ndarray:
+def counts(rule: AcceptanceRule, filters: dict[str, float], kind: DraftKind = SPARSE) -> np.ndarray:
     """How often each pair of tokens came out of COUNT rounds that differ in their seeds."""
     backend = emulated()
-    sampling = Sampling.of(rule=rule, seed=list(range(10**12, 10**12 + COUNT)), **filters)
+    sampling = SamplingMetadata.of(rule=rule, seed=list(range(10**12, 10**12 + COUNT)), **filters)
     start = np.zeros(COUNT, np.int32)
     rows = torch.from_numpy(np.tile(DRAFT, (COUNT, 1)))
     drawn = backend.draw(rows, sampling, start, vocab_size=WIDTH, top_m=TOP_M)
     tokens = np.full(COUNT, DRAFT.argmax(), np.int32) if kind is ONE_HOT else drawn.token
-    proposals = Proposals(
+    proposals = SpecDecodeMetadata(
         *(np.ones(COUNT, np.int32), start, tokens, np.full(COUNT, kind, np.uint8)),
         *(drawn.support_ids, drawn.support_probs),
     )
@@ -46,7 +51,7 @@ def counts(rule: Rule, filters: dict[str, float], kind: DraftKind = SPARSE) -> n
     verdicts = backend.verify(torch.from_numpy(logits), proposals, sampling)
     is_accepted = verdicts.num_accepted == 1
     first = np.where(is_accepted, tokens, verdicts.token)
-    none = Proposals.one_hot([()] * COUNT, [1] * COUNT)
+    none = SpecDecodeMetadata.one_hot([()] * COUNT, [1] * COUNT)
     plain = backend.verify(torch.from_numpy(SECOND[first]), none, sampling)
     second = np.where(is_accepted, verdicts.token, plain.token)
     return np.bincount(first * WIDTH + second, minlength=WIDTH**2)
@@ -65,16 +70,18 @@ def joint(filters: dict[str, float]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
-@pytest.mark.parametrize("rule", [Rule.COUPLED, Rule.REJECTION])
-def test_joint_of_two_tokens(rule: Rule, filters: dict[str, float]) -> None:
+@pytest.mark.parametrize("rule", [AcceptanceRule.COUPLED, AcceptanceRule.REJECTION])
+def test_joint_of_two_tokens(rule: AcceptanceRule, filters: dict[str, float]) -> None:
     assert chi_square_odds(counts(rule, filters), joint(filters)) > LIMIT
 
 
 @pytest.mark.parametrize("kind", [ONE_HOT, MISSING])
 def test_joint_without_a_draft_distribution(kind: DraftKind) -> None:
-    assert chi_square_odds(counts(Rule.REJECTION, {}, kind), joint({})) > LIMIT
+    assert chi_square_odds(counts(AcceptanceRule.REJECTION, {}, kind), joint({})) > LIMIT
 
 
 def test_the_joint_test_can_fail() -> None:
     """A target half as warm again is told apart by the same counts."""
-    assert chi_square_odds(counts(Rule.REJECTION, {}), joint({"temperature": 1.5})) < LIMIT
+    assert (
+        chi_square_odds(counts(AcceptanceRule.REJECTION, {}), joint({"temperature": 1.5})) < LIMIT
+    )

@@ -10,15 +10,21 @@ from kernels.cases import random_logits, same_bits
 from kernels.cuda.emulated import emulated
 from kernels.cuda.forests import random_case, random_trees
 from kernels.statistics import chi_square_odds
-from outrider.kernels.contract.arrays import ContractError
-from outrider.kernels.reference.trees import verify_trees
 
+from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.contract.trees import Trees, TreeVerdicts
-from outrider.kernels.contract.verdict import TILE, DraftKind, Proposals, Rule, Sampling
+from outrider.kernels.contract.verdict import (
+    TILE,
+    AcceptanceRule,
+    DraftKind,
+    SamplingMetadata,
+    SpecDecodeMetadata,
+)
 from outrider.kernels.ops.distribution import softmax
 from outrider.kernels.ops.padded import Greedy, verify_padded
-from outrider.kernels.ops.padded import Trees as PaddedTrees
+from outrider.kernels.ops.padded import PaddedTrees as PaddedTrees
 from outrider.kernels.reference.backend import ReferenceBackend
+from outrider.kernels.reference.trees import verify_trees
 
 LIMIT = 1e-6  # odds of a false alarm, on fresh seeds
 I32, F32, U8 = np.int32, np.float32, np.uint8
@@ -61,11 +67,11 @@ def test_a_chain_is_judged_as_a_chain() -> None:
             *(trees.kind, trees.support_ids, trees.support_probs),
         )
         own = slice(0, drafted)
-        proposals = Proposals(
+        proposals = SpecDecodeMetadata(
             *(trees.num_nodes, trees.position, tokens, trees.kind[own]),
             *(trees.support_ids[own], trees.support_probs[own]),
         )
-        sampling = Sampling.of(rule=Rule(seed % 3), seed=seed, top_p=0.9)
+        sampling = SamplingMetadata.of(rule=AcceptanceRule(seed % 3), seed=seed, top_p=0.9)
         expected = ReferenceBackend().verify(logits, proposals, sampling)
         got = verify_trees(logits, chain, sampling)
         assert got.num_accepted[0] == expected.num_accepted[0]
@@ -90,7 +96,9 @@ def test_the_walk_is_that_of_padded_arrays() -> None:
             *(np.array([6], I32), np.zeros(1, I32), np.array(tokens, I32), np.array(parents, I32)),
             *(np.zeros(7, U8), np.full((7, 1), -1, I32), np.zeros((7, 1), F32)),
         )
-        got = verify_trees(by_depth[0][depths], trees, Sampling.of(rule=Rule.GREEDY))
+        got = verify_trees(
+            by_depth[0][depths], trees, SamplingMetadata.of(rule=AcceptanceRule.GREEDY)
+        )
         path = got.path[0, : got.num_accepted[0]]
         assert tuple(trees.tokens[path].tolist()) == expected.accepted[0]
 
@@ -111,7 +119,7 @@ def test_siblings_follow_the_target(kind: DraftKind) -> None:
         np.tile(np.arange(width, dtype=I32), (rows, 1)),
         np.tile(draft, (rows, 1)),
     )
-    sampling = Sampling.of(rule=Rule.REJECTION, seed=list(range(count)))
+    sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=list(range(count)))
     got = emulated().verify_trees(torch.from_numpy(logits).repeat(rows, 1), trees, sampling)
     first = np.where(got.num_accepted > 0, tokens[np.arange(count), got.path[:, 0]], got.token)
     counts = np.bincount(first, minlength=width)
@@ -127,7 +135,9 @@ def test_a_fault_is_the_items_own() -> None:
         *(np.array([1, 1], I32), np.zeros(2, I32), np.array([1, 1], I32), np.zeros(2, I32)),
         *(np.zeros(4, U8), np.full((4, 1), -1, I32), np.zeros((4, 1), F32)),
     )
-    got: TreeVerdicts = emulated().verify_trees(logits, trees, Sampling.of(rule=[Rule.GREEDY] * 2))
+    got: TreeVerdicts = emulated().verify_trees(
+        logits, trees, SamplingMetadata.of(rule=[AcceptanceRule.GREEDY] * 2)
+    )
     assert got.error.tolist() == [2, 0]
     assert got.num_accepted.tolist() == [0, 1]
     assert not got.logprobs[0].any()

@@ -5,7 +5,7 @@ import pytest
 
 from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.cpu.backend import CpuBackend
-from outrider.kernels.ops.padded import Greedy, PaddedVerdicts, Sampled, Trees, verify_padded
+from outrider.kernels.ops.padded import Greedy, PaddedTrees, PaddedVerdicts, Sampled, verify_padded
 
 BACKEND = CpuBackend()
 BINARY = (0, 1, 0, 0, 1, 1)  # two roots with two children each
@@ -16,11 +16,11 @@ def logits_for(*rows: list[int], width: int = 9) -> np.ndarray:
     return np.eye(width, dtype=np.float32)[np.array(rows)] * 5
 
 
-def trees(*tokens: list[int], parents: tuple[int, ...] = BINARY) -> Trees:
-    return Trees(np.array(tokens, np.int32), parents)
+def trees(*tokens: list[int], parents: tuple[int, ...] = BINARY) -> PaddedTrees:
+    return PaddedTrees(np.array(tokens, np.int32), parents)
 
 
-def judge(logits: np.ndarray, tree: Trees, cache: list[list[int]]) -> PaddedVerdicts:
+def judge(logits: np.ndarray, tree: PaddedTrees, cache: list[list[int]]) -> PaddedVerdicts:
     return verify_padded(logits, tree, np.array(cache, np.int32), Greedy(), BACKEND)
 
 
@@ -56,11 +56,11 @@ def test_sampled_equals_the_targets_own_draws() -> None:
     chain, seen = (0, 0, 1), []
     for _ in range(4):
         tokens = np.array([[*row, 0, 0, 0][:3] for row in seen or [[], []]], np.int32)
-        verdict = verify_padded(logits, Trees(tokens, chain), cache, mode, BACKEND)
+        verdict = verify_padded(logits, PaddedTrees(tokens, chain), cache, mode, BACKEND)
         pairs = zip(verdict.accepted, verdict.next_token, strict=True)
         seen = [[*accepted, following] for accepted, following in pairs]
     assert [len(accepted) for accepted in verdict.accepted] == [3, 3]
-    moved = verify_padded(logits, Trees(tokens, chain), cache[:, :1], mode, BACKEND)
+    moved = verify_padded(logits, PaddedTrees(tokens, chain), cache[:, :1], mode, BACKEND)
     assert moved.accepted[1] == verdict.accepted[1]
     assert moved.accepted[0] != verdict.accepted[0]
 

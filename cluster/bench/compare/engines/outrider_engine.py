@@ -8,9 +8,9 @@ from pathlib import Path
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
-from outrider.actors.executor.executor import InlineWiring, ProcessWiring
+from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 from outrider.cluster.bench.compare.contender import Outcome, Work
 from outrider.cluster.bench.prompts import Ids
 
@@ -58,7 +58,7 @@ class OutriderContender:
 
     async def _text(self, work: Work, number: int, k: int | None) -> Ids:
         sampling = SamplingParams(work.temperature, max_tokens=work.num_tokens, ignores_eos=True)
-        speculation = Speculation(k=k)
+        speculation = SpeculationParams(k=k)
         request = Request(work.prompts[number], sampling, seed=number, speculation=speculation)
         return tuple([i async for chunk in self.engine.generate(request) for i in chunk.token_ids])
 
@@ -70,7 +70,7 @@ async def outriders(
     # Nobody else has the prompts' KV from one repeat to the next.
     shared = EngineConfig(target, draft, kv_tokens=kv_tokens, has_prefix_cache=False)
     config = replace(shared, num_threads=num_threads)
-    inline = await Engine.start(config, InlineWiring())
+    inline = await Engine.start(config, InlineExecutor())
     lockstep = {ADAPTIVE: None} | {f"k={k}": k for k in KS}
     found = [
         OutriderContender(PLAIN, inline, {"": 0}, {"": 0}),
@@ -78,6 +78,6 @@ async def outriders(
     ]
     if num_threads > 1:
         half = replace(shared, num_threads=num_threads // 2)
-        apart = await Engine.start(half, ProcessWiring())
+        apart = await Engine.start(half, ProcessExecutor())
         found.append(OutriderContender(DEFAULT, apart, {"": None}, {"": None}))
     return found

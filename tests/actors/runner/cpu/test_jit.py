@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outrider.actors.runner.cpu import layer_ops, matmul, paged_attention
-from outrider.actors.runner.forward_batch import Chunk
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 
 ENTRIES: list[Any] = [
@@ -23,7 +23,7 @@ def test_an_entry_point_is_compiled_once(make_runner: Callable[..., Runner]) -> 
     for name in ("llama", "qwen3", "gemma2", "gpt2", "phi3"):
         runner = make_runner(name)
         cache = runner.open()
-        runner.forward([Chunk(cache, [1, 2, 3], 3)])
+        runner.forward([Segment(cache, [1, 2, 3], 3)])
     for entry in ENTRIES:
         assert len(entry.signatures) <= 1, entry
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.actors.errors import IllegalTransition
-from outrider.actors.runner.kv.page_allocator import Pages
-from outrider.actors.runner.kv.pool import Cache, KvPool
-from outrider.actors.runner.kv.prefix_hash import PageNames
+from outrider.actors.runner.kv.page_allocator import PageAllocator
+from outrider.actors.runner.kv.pool import KvPool, PageTable
+from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 
 SIZE = 4
 
@@ -18,9 +18,9 @@ def pool() -> KvPool:
     return KvPool([(1, 16, 16)], num_tokens=8 * SIZE, page_size=SIZE, max_rows=8 * SIZE)
 
 
-def written(pool: KvPool, ids: Sequence[int]) -> tuple[Cache, int]:
+def written(pool: KvPool, ids: Sequence[int]) -> tuple[PageTable, int]:
     """A cache of a text, begun with what is kept of it, and how much that was; its pages named."""
-    names = PageNames("", SIZE).upto(ids, len(ids) // SIZE)
+    names = PrefixHasher("", SIZE).upto(ids, len(ids) // SIZE)
     cache = pool.open()
     pool.share(cache, names)
     num_found = cache.len
@@ -32,12 +32,12 @@ def written(pool: KvPool, ids: Sequence[int]) -> tuple[Cache, int]:
 
 def test_names_cover_all_that_comes_before() -> None:
     text = list(range(12))
-    names = PageNames("", SIZE).upto(text, 3)
-    assert len({*names, *PageNames("salt", SIZE).upto(text, 3)}) == 6
-    changed = PageNames("", SIZE).upto([*text[:5], 99, *text[6:]], 3)
+    names = PrefixHasher("", SIZE).upto(text, 3)
+    assert len({*names, *PrefixHasher("salt", SIZE).upto(text, 3)}) == 6
+    changed = PrefixHasher("", SIZE).upto([*text[:5], 99, *text[6:]], 3)
     assert changed[:1] == names[:1]
     assert not set(changed[1:]) & set(names)
-    grown = PageNames("", SIZE)
+    grown = PrefixHasher("", SIZE)
     assert [grown.upto(text, num) for num in (1, 3, 2)] == [names[:1], names, names[:2]]
 
 
@@ -89,7 +89,7 @@ def test_only_an_empty_cache_begins_with_shared_pages(pool: KvPool) -> None:
 def test_a_page_has_as_many_users_as_were_counted_by_hand() -> None:
     """Random takes, shares, names and returns against lists."""
     rng = random.Random(0)
-    pages, held, names = Pages(6), [], {}
+    pages, held, names = PageAllocator(6), [], {}
     num_shared = num_forgotten = 0
     for _ in range(3000):
         action = rng.randrange(4)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidConfig, InvalidRequest, PoolExhausted
-from outrider.actors.runner.forward_batch import Chunk
-from outrider.actors.runner.kv.pool import Cache, KvPool
+from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.runner.kv.pool import KvPool, PageTable
 from outrider.actors.runner.runner import Runner
 
 
@@ -16,7 +16,7 @@ def pool() -> KvPool:
     return KvPool([(2, 16, 16)] * 2, num_tokens=62, page_size=8, max_rows=48)
 
 
-def grow(pool: KvPool, cache: Cache, num: int) -> None:
+def grow(pool: KvPool, cache: PageTable, num: int) -> None:
     pool.reserve([(cache, num)])
     cache.len += num
 
@@ -70,7 +70,7 @@ def test_no_page_is_lost_or_shared(pool: KvPool) -> None:
     """A thousand random grows, rollbacks, closes: every page is free or has one owner."""
     generator = torch.Generator().manual_seed(0)
     draw = lambda n: int(torch.randint(0, n, (1,), generator=generator))  # noqa: E731
-    caches: list[Cache] = []
+    caches: list[PageTable] = []
     num_refused = 0
     for _ in range(1000):
         action = draw(4)
@@ -100,25 +100,25 @@ def test_no_page_is_lost_or_shared(pool: KvPool) -> None:
 def test_a_refused_forward_changes_nothing(make_runner: Callable[..., Runner]) -> None:
     runner = make_runner(num_tokens=48)
     cache, other = runner.open(), runner.open()
-    wanted = runner.forward([Chunk(cache, list(range(1, 21)))])
+    wanted = runner.forward([Segment(cache, list(range(1, 21)))])
     runner.rollback(cache, 19)
     free, pages = runner.num_free_pages, list(cache.pages)
-    refused: list[tuple[type[Exception], str, list[Chunk]]] = [
-        (PoolExhausted, "needs 2 more pages", [Chunk(cache, [20]), Chunk(other, [1] * 32)]),
-        (InvalidRequest, r"Got 519 positions.*context of 512", [Chunk(cache, [1] * 500)]),
-        (InvalidRequest, "Got token id 200, expected 0 ≤ id < 200", [Chunk(cache, [1, 200])]),
-        (InvalidRequest, "Got token id -1", [Chunk(cache, [-1])]),
-        (IllegalTransition, "two chunks of one cache", [Chunk(cache, [1]), Chunk(cache, [1])]),
+    refused: list[tuple[type[Exception], str, list[Segment]]] = [
+        (PoolExhausted, "needs 2 more pages", [Segment(cache, [20]), Segment(other, [1] * 32)]),
+        (InvalidRequest, r"Got 519 positions.*context of 512", [Segment(cache, [1] * 500)]),
+        (InvalidRequest, "Got token id 200, expected 0 ≤ id < 200", [Segment(cache, [1, 200])]),
+        (InvalidRequest, "Got token id -1", [Segment(cache, [-1])]),
+        (IllegalTransition, "two chunks of one cache", [Segment(cache, [1]), Segment(cache, [1])]),
     ]
     for kind, message, chunks in refused:
         with pytest.raises(kind, match=message):
             runner.forward(chunks)
         assert (cache.len, other.len, list(cache.pages)) == (19, 0, pages)
         assert runner.num_free_pages == free
-    assert torch.equal(runner.forward([Chunk(cache, [20])]), wanted)
+    assert torch.equal(runner.forward([Segment(cache, [20])]), wanted)
     runner.close(cache)
     with pytest.raises(IllegalTransition, match="closed"):
-        runner.forward([Chunk(cache, [1])])
+        runner.forward([Segment(cache, [1])])
 
 
 def test_bad_chunks_and_paths(make_runner: Callable[..., Runner]) -> None:
@@ -132,8 +132,8 @@ def test_bad_chunks_and_paths(make_runner: Callable[..., Runner]) -> None:
         ([1, 2], 1, [-2, 0]),
     ):
         with pytest.raises(IllegalTransition, match="Got"):
-            Chunk(cache, tokens, num_logits, parents)
-    runner.forward([Chunk(cache, [1, 2, 3, 4], 0)])
+            Segment(cache, tokens, num_logits, parents)
+    runner.forward([Segment(cache, [1, 2, 3, 4], 0)])
     for base, nodes in ((2, [0, 2]), (2, [1, 0]), (2, [-1]), (-1, [0])):
         with pytest.raises(IllegalTransition, match="expected rising nodes"):
             runner.accept_path(cache, base, nodes)
@@ -148,6 +148,6 @@ def test_bad_sizes(make_runner: Callable[..., Runner]) -> None:
 def test_no_logits_wanted(make_runner: Callable[..., Runner]) -> None:
     for name in ("llama", "gpt2"):
         runner = make_runner(name)
-        assert runner.forward([Chunk(runner.open(), [1, 2, 3], 0)]).shape == (0, 200)
+        assert runner.forward([Segment(runner.open(), [1, 2, 3], 0)]).shape == (0, 200)
         assert runner.forward([]).shape == (0, 200)
-        assert runner.forward([Chunk(runner.open(), [1, 2, 3], 3)]).is_contiguous()
+        assert runner.forward([Segment(runner.open(), [1, 2, 3], 3)]).is_contiguous()

@@ -11,7 +11,7 @@ from cluster.toy_engine import ToyEngine
 from starlette.types import Receive, Scope, Send
 
 from outrider.actors.errors import Overloaded
-from outrider.actors.scheduling.request import Chunk, Request
+from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.middleware.keys import Policy
 from outrider.cluster.api.middleware.request_context import Exchange
@@ -134,7 +134,7 @@ class CrowdedEngine(ToyEngine):
         if self.num_waiting >= self.num_seats:
             raise Overloaded(f"Got a request with {self.num_waiting} waiting, accepted 8")
 
-    async def generate(self, request: Request) -> AsyncGenerator[Chunk]:
+    async def generate(self, request: Request) -> AsyncGenerator[OutputDelta]:
         self.check(request)
         self.num_waiting += 1
         is_waiting = True

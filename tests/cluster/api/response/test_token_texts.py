@@ -7,9 +7,9 @@ import httpx
 import pytest
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.scheduling.request import Chunk, Request, Resumed
+from outrider.actors.scheduling.request import OutputDelta, Request, Resumed
 from outrider.actors.scheduling.sampling_params import SamplingParams
-from outrider.actors.text.stop_rules import StopRules
+from outrider.actors.text.stop_rules import StoppingCriteria
 from outrider.actors.text.tokenizer import Tokenizer
 from outrider.cluster.api.response.token_texts import TokenTexts
 
@@ -22,13 +22,15 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(DEMO)
 
 
-def chunks_of(tokenizer: Tokenizer, ids: list[int], stop: str, sizes: list[int]) -> list[Chunk]:
+def chunks_of(
+    tokenizer: Tokenizer, ids: list[int], stop: str, sizes: list[int]
+) -> list[OutputDelta]:
     """As the engine cuts them: whole characters, nothing of the stop string."""
-    rules = StopRules(tokenizer.stream((), (stop,)), ())
+    rules = StoppingCriteria(tokenizer.stream((), (stop,)), ())
     chunks, left = [], ids
     for size in itertools.cycle(sizes):
         taken, text, reason = rules.cut(tuple(left[:size]), len(left))
-        chunks.append(Chunk(taken, (0.0,) * len(taken), text, finish_reason=reason))
+        chunks.append(OutputDelta(taken, (0.0,) * len(taken), text, finish_reason=reason))
         left = left[size:]
         if reason is not None:
             return chunks

@@ -10,9 +10,9 @@ from bench_pair import DEMO, TINY
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.executor.executor import InlineWiring
+from outrider.actors.executor.executor import InlineExecutor
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, Speculation
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 from outrider.actors.text.tokenizer import Tokenizer
 from outrider.cluster.bench.prompts import prompts
 from outrider.cluster.bench.synthetic.pair import ModelSize, PairPlan, build
@@ -26,12 +26,12 @@ async def accepted(pair: Path, temperature: float) -> tuple[float, list[tuple[in
     config = EngineConfig(
         pair / "target", pair / "draft", lookahead="fixed", has_ngram=False, kv_tokens=8192
     )
-    engine = await Engine.start(config, InlineWiring())
+    engine = await Engine.start(config, InlineExecutor())
     assert engine.info.numerics == "exact"
     sampling = SamplingParams(temperature, max_tokens=150, ignores_eos=True)
     texts = []
     for seed, ids in enumerate(prompts(engine.tokenizer, 8)):
-        request = Request(ids, sampling, seed, speculation=Speculation(k=1))
+        request = Request(ids, sampling, seed, speculation=SpeculationParams(k=1))
         chunks = [chunk.token_ids async for chunk in engine.generate(request)]
         texts.append(tuple(token for ids in chunks for token in ids))
     await engine.stop()
