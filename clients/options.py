@@ -12,7 +12,7 @@ Prompt = str | Sequence[int]  # a text, or its token ids
 Messages = str | Sequence[Mapping[str, Any]]  # turns as OpenAI writes them; a string is one turn
 
 
-class SpeculationOptions(TypedDict, total=False):
+class SpeculationParam(TypedDict, total=False):
     """Changes a request's speed, never its text ("rejection": never its distribution)."""
 
     enabled: bool
@@ -43,7 +43,7 @@ class Options(TypedDict, total=False):
     return_token_texts: bool | None  # what each token added to the text, with each chunk
     prompt_logprobs: int | None  # alternatives told with each token of the prompt
     structured_outputs: Mapping[str, Any] | None  # {"json" | "regex" | "choice" | "grammar": …}
-    speculation: SpeculationOptions | None
+    speculation: SpeculationParam | None
     cache_salt: str | None  # what is kept of a prompt is shared only under the same one
     prediction: str | None  # the text that is expected, to draft from; never believed
     tools: Sequence[Mapping[str, Any]] | None  # with messages

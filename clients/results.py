@@ -69,7 +69,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Speculation:
+class SpeculationStats:
     """How drafting went, counted by the client over all attempts."""
 
     num_tokens: int
@@ -99,7 +99,7 @@ class Generation:
     seed: int
     choices: tuple[Choice, ...]
     usage: Usage
-    speculation: Speculation
+    speculation: SpeculationStats
     num_attempts: int = 1  # requests it took; more than one if streams broke
 
     @property

@@ -12,7 +12,7 @@ from itertools import product
 
 from outrider.actors.lookahead.ab_test import Duel
 from outrider.actors.lookahead.acceptance import GOOD, Acceptance, Copies, Hits
-from outrider.actors.lookahead.controller import Choice, Pipeline, usual_fan
+from outrider.actors.lookahead.controller import DraftChoice, Pipeline, usual_fan
 from outrider.actors.lookahead.cost_model import Throughput
 from outrider.actors.lookahead.latency_curve import Level, TimeCurve
 from outrider.actors.lookahead.round_report import Lookup, Origin, RoundReport
@@ -35,7 +35,7 @@ MIN_PATIENCE, MAX_PATIENCE = 400, 3200  # plain rounds before the draft is tried
 class _Load:
     """What is known and chosen at about the same number of rows."""
 
-    choice: Choice
+    choice: DraftChoice
     fan: float
     verify: TimeCurve = field(default_factory=TimeCurve)
     plain_rest_s: Level = field(default_factory=Level)
@@ -47,7 +47,7 @@ class _Load:
     num_guessed: float = 0.0  # guesses, in each of its steps
     num_made: float = 0.0  # tokens, in rounds without prompts
     seconds: float = 0.0  # that those took
-    after_audit: Choice | None = None  # what goes on once it is over
+    after_audit: DraftChoice | None = None  # what goes on once it is over
 
     @property
     def rate(self) -> float:
@@ -75,7 +75,7 @@ class AdaptiveController:
         self._drafted_in = 0  # the last round that judged tokens of the draft's
         self._patience = MIN_PATIENCE
 
-    def choose(self, num_rows: int) -> Choice:
+    def choose(self, num_rows: int) -> DraftChoice:
         choice = self._load(num_rows).choice
         self.reasons[choice.reason] += 1
         return choice
@@ -236,8 +236,8 @@ class AdaptiveController:
         self._acceptance[Origin.NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
 
 
-def _choice(k: int, fan: float, ngram_k: int, reason: str, min_chance: float = 0.0) -> Choice:
-    return Choice(k, max(1, round(fan * (k + 1))) if k else 0, ngram_k, reason, min_chance)
+def _choice(k: int, fan: float, ngram_k: int, reason: str, min_chance: float = 0.0) -> DraftChoice:
+    return DraftChoice(k, max(1, round(fan * (k + 1))) if k else 0, ngram_k, reason, min_chance)
 
 
 def _price(load: _Load, num_tokens: float) -> float:

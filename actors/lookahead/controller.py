@@ -28,7 +28,7 @@ class Pipeline(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DraftChoice:
     """One round's, for every row that leaves it to the server."""
 
     k: int  # drafted tokens, of the draft's; at 0 it need not follow
@@ -43,7 +43,7 @@ class Controller(Protocol):
 
     reasons: Counter[str]  # of the choices made
 
-    def choose(self, num_rows: int) -> Choice:
+    def choose(self, num_rows: int) -> DraftChoice:
         """For the next round, if it gives that many verdicts. Takes microseconds."""
         ...
 

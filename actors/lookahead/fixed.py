@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from outrider.actors.lookahead.controller import Choice, usual_fan
+from outrider.actors.lookahead.controller import DraftChoice, usual_fan
 from outrider.actors.lookahead.round_report import RoundReport
 
 
@@ -14,11 +14,11 @@ class FixedController:
         self._k = k
         self._fan = fan  # guesses per position of a forecast; by the load if not given
 
-    def choose(self, num_rows: int) -> Choice:
+    def choose(self, num_rows: int) -> DraftChoice:
         self.reasons["fixed"] += 1
         fan = self._fan or usual_fan(num_rows)
         num_branches = fan * (self._k + 1) if self._k else 0
-        return Choice(self._k, num_branches, self._k, "fixed")
+        return DraftChoice(self._k, num_branches, self._k, "fixed")
 
     def observe(self, report: RoundReport) -> None:
         """Nothing to learn."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from outrider.actors.lookahead.controller import Choice, usual_fan
+from outrider.actors.lookahead.controller import DraftChoice, usual_fan
 from outrider.actors.lookahead.round_report import Origin, RoundReport
 
 MIN_K, MAX_K = 2, 8
@@ -17,9 +17,9 @@ class SimpleController:
         self._k = min(max(k, MIN_K), MAX_K)
         self._reason = "start"
 
-    def choose(self, num_rows: int) -> Choice:
+    def choose(self, num_rows: int) -> DraftChoice:
         self.reasons[self._reason] += 1
-        return Choice(self._k, usual_fan(num_rows) * (self._k + 1), self._k, self._reason)
+        return DraftChoice(self._k, usual_fan(num_rows) * (self._k + 1), self._k, self._reason)
 
     def observe(self, report: RoundReport) -> None:
         judged = [row for row in report.rows if row.origin is Origin.DRAFT]

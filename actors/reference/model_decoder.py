@@ -13,7 +13,7 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 
 
-class Decoder:
+class ModelDecoder:
     """A sequence's tokens, its KV rows, and the logits behind the last of them."""
 
     def __init__(self, runner: Runner) -> None:

@@ -1,6 +1,6 @@
 """How far each sequence is drafted: what its request asks, else what the server chose."""
 
-from outrider.actors.lookahead.controller import Choice, usual_fan
+from outrider.actors.lookahead.controller import DraftChoice, usual_fan
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence
 
@@ -11,7 +11,7 @@ class DraftLength:
     """The present choice, as it applies to one sequence or another."""
 
     def __init__(self) -> None:
-        self.choice = Choice(0, 0, 0, "start")
+        self.choice = DraftChoice(0, 0, 0, "start")
 
     def draft_k(self, sequence: Sequence) -> int:
         """Tokens of the draft's; at 0 it does not follow the sequence."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Branch:
+class ForecastBranch:
     """Tokens drafted behind one guess of the outcome."""
 
     tokens: list[TokenId] = field(default_factory=list)
@@ -37,13 +37,13 @@ class Forecast:
     id: int  # of the proposal; whatever names another is stale
     base: int
     tokens: tuple[TokenId, ...]
-    forks: dict[tuple[int, TokenId], Branch] = field(default_factory=dict)
-    branches: list[Branch] = field(default_factory=list)
+    forks: dict[tuple[int, TokenId], ForecastBranch] = field(default_factory=dict)
+    branches: list[ForecastBranch] = field(default_factory=list)
 
     def add(self, row: ForecastRow) -> None:
         """Take in one step of the draft's."""
         for fork in row.forks:
-            branch = self.forks[fork] = Branch()
+            branch = self.forks[fork] = ForecastBranch()
             self.branches.append(branch)
         for at, (number, token) in enumerate(row.growth):
             if number < len(self.branches):  # else its fork was lost: it cannot be reached
@@ -62,7 +62,7 @@ class ForecastDraft:
         self._opened: dict[int, int] = {}  # committed length it knows of, by sequence
         self._stopped: set[int] = set()  # of those, which it cannot follow any more
         self._forecasts: dict[int, Forecast] = {}
-        self._found: dict[int, Branch] = {}  # that came true, for the next proposal
+        self._found: dict[int, ForecastBranch] = {}  # that came true, for the next proposal
         self._untold: Outcomes | None = None
         self.passes: list[DraftPasses] = []
         self.failure = ""

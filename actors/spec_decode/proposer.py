@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from outrider.actors.lookahead.controller import Choice, Controller
+from outrider.actors.lookahead.controller import Controller, DraftChoice
 from outrider.actors.lookahead.round_report import (
     DraftPasses,
     Lookup,
@@ -80,7 +80,7 @@ class Proposer:
         self._copiers: dict[int, tuple[NgramDrafter, int]] = {}  # and ids that each has taken in
         self._readers: dict[int, tuple[PredictionDrafter, int]] = {}  # likewise
 
-    def choose(self, running: list[Sequence]) -> Choice:
+    def choose(self, running: list[Sequence]) -> DraftChoice:
         """This round's choice; the draft is told who runs."""
         choice = self.depth.choice = self._controller.choose(max(1, len(running)))
         self._statistics.count("k", str(choice.k))

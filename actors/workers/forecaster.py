@@ -33,7 +33,7 @@ STEP_TOKENS = 256  # of a prompt to catch up with, in one step: the next outcome
 
 
 @dataclass(slots=True)
-class Forecast:
+class ForecastTree:
     """One sequence's tree, and whose proposal it belongs to."""
 
     sequence: WorkerSequence
@@ -57,7 +57,7 @@ class Forecaster:
         self._backend = backend
         self._num_ids = num_ids
         self._sampling = sampling
-        self._forecasts: dict[int, Forecast] = {}
+        self._forecasts: dict[int, ForecastTree] = {}
         self._failed: list[ForecastRow] = []
         self._odds = Odds()
 
@@ -87,7 +87,7 @@ class Forecaster:
                     odds.learn(node.prob, is_right=node.next_token == token)
         tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, odds)
         tree.inherit(fed[len(row.committed) :])
-        self._forecasts[row.seq] = Forecast(sequence, row, tree)
+        self._forecasts[row.seq] = ForecastTree(sequence, row, tree)
 
     def forget(self, seq: int) -> None:
         """The sequence has ended, or begins anew."""
@@ -133,7 +133,7 @@ class Forecaster:
         self._runner.rollback(sequence.cache, 0)
         self._failed.append(ForecastRow(sequence.row.seq, id_, (), (), (), reason))
 
-    def _give_up(self, jobs: "list[Job]") -> None:
+    def _give_up(self, jobs: "list[ForecastJob]") -> None:
         """No pages for all of them: branches grow no more, then the last text waits for an outcome.
 
         Outcomes give back what branches hold; where there are none, that text is not followed.
@@ -148,7 +148,7 @@ class Forecaster:
             del self._forecasts[last.sequence.row.seq]
             self._stop(last.sequence, last.asked.id, "pages")
 
-    def _job(self, forecast: Forecast, budget: int) -> "Job | None":
+    def _job(self, forecast: ForecastTree, budget: int) -> "ForecastJob | None":
         """What this sequence feeds in the next step."""
         cache, tree, ids = forecast.sequence.cache, forecast.tree, forecast.sequence.ids
         indices = tree.hungry(forecast.asked.max_tokens, self._runner.context_len)
@@ -162,14 +162,14 @@ class Forecaster:
                 for parent in (tree.nodes[index].parent for index in indices)
             ]
             chunk = Segment(cache, tokens, len(tokens), parents, root=tree.first)
-            return Job(forecast, chunk, indices, 0)
+            return ForecastJob(forecast, chunk, indices, 0)
         behind = ids[cache.len : tree.first]
         if len(behind) > budget:
-            return Job(forecast, Segment(cache, behind[:budget], 0), [], budget)
+            return ForecastJob(forecast, Segment(cache, behind[:budget], 0), [], budget)
         chunk = Segment(cache, [*behind, *tokens], len(tokens))
-        return Job(forecast, chunk, indices, len(behind))
+        return ForecastJob(forecast, chunk, indices, len(behind))
 
-    def _draw(self, jobs: "list[Job]", logits: torch.Tensor) -> None:
+    def _draw(self, jobs: "list[ForecastJob]", logits: torch.Tensor) -> None:
         """The draft's own token after each fed node, and its guesses of the target's."""
         if not jobs:
             return
@@ -204,7 +204,7 @@ class Forecaster:
             if acceptance_rule(rows[at]) is AcceptanceRule.REJECTION:
                 node.next_row = sparse_row(draws, at)
 
-    def _rows(self, fed: tuple[Forecast, ...]) -> list[ForecastRow]:
+    def _rows(self, fed: tuple[ForecastTree, ...]) -> list[ForecastRow]:
         """What changed: growth of those just fed, and forks wherever some are due."""
         rows = []
         for forecast in fed or tuple(self._forecasts.values()):
@@ -222,10 +222,10 @@ class Forecaster:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ForecastJob:
     """One sequence's part in a step."""
 
-    forecast: Forecast
+    forecast: ForecastTree
     chunk: Segment
     nodes: list[int]  # fed by it, whose logits are its rows
     num_behind: int  # committed tokens that it catches up with

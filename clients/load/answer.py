@@ -19,7 +19,7 @@ class ErrorInStream(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class StreamChunk:
     """Tokens that came together."""
 
     at_s: float
@@ -27,7 +27,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class AnswerDraftStats:
     """What the server said of its speculation on one answer; what it did not say is None."""
 
     num_drafted: int
@@ -48,7 +48,7 @@ class Answer:
         self.finish_reason: str | None = None
         self.num_prompt_tokens: int | None = None
         self.num_cached_tokens: int | None = None  # of the prompt's
-        self.drafting: Drafting | None = None
+        self.drafting: AnswerDraftStats | None = None
         self.fingerprint: str | None = None
 
     def feed(self, at_s: float, data: bytes) -> None:
@@ -64,11 +64,11 @@ class Answer:
                 expected = "expected a chunk as OpenAI's endpoints send it"
                 raise StreamBroken(f"Got {shown!r} in a stream, {expected} ({error!r})") from None
 
-    def counted(self) -> tuple[tuple[Chunk, ...], CountedBy]:
+    def counted(self) -> tuple[tuple[StreamChunk, ...], CountedBy]:
         """The chunks that carried tokens, and how their tokens were counted."""
         counts, counted_by = count_tokens(self._pieces, self._total)
         chunks = (
-            Chunk(piece.at_s, count)
+            StreamChunk(piece.at_s, count)
             for piece, count in zip(self._pieces, counts, strict=True)
             if count
         )
@@ -116,10 +116,10 @@ def text_len(choice: Mapping[str, Any]) -> int:
     return sum(len(text) for text in texts if text)
 
 
-def drafting_of(event: Mapping[str, Any]) -> Drafting | None:
+def drafting_of(event: Mapping[str, Any]) -> AnswerDraftStats | None:
     """From vLLM's block of metrics, which is ours too, or from llama.cpp's timings."""
     if block := (event.get("metrics") or {}).get("speculative_decoding"):
-        return Drafting(
+        return AnswerDraftStats(
             block["num_draft_tokens"],
             block["num_accepted_draft_tokens"],
             block.get("num_spec_steps"),
@@ -128,7 +128,7 @@ def drafting_of(event: Mapping[str, Any]) -> Drafting | None:
         )
     timings = event.get("timings") or {}
     if timings.get("draft_n"):
-        return Drafting(timings["draft_n"], timings.get("draft_n_accepted", 0))
+        return AnswerDraftStats(timings["draft_n"], timings.get("draft_n_accepted", 0))
     return None
 
 

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from outrider.clients.load.answer import Answer, Chunk
+from outrider.clients.load.answer import Answer, StreamChunk
 from outrider.clients.load.arrivals import arrivals
 from outrider.clients.load.dialect import Dialect
 from outrider.clients.load.prompt_request import Ask
-from outrider.clients.load.record import INTERRUPTED, Failure, Record
+from outrider.clients.load.record import INTERRUPTED, RequestFailure, RequestRecord
 from outrider.clients.load.sender import Sender
 
 LAG_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """When requests are sent. With a rate, at times of their own; else by a number of places."""
 
     rate: float | None = None  # requests a second, however the server fares: an open loop
@@ -44,10 +44,10 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Run:
+class LoadRun:
     """What was measured."""
 
-    records: list[Record] = field(default_factory=list)  # in the order in which they ended
+    records: list[RequestRecord] = field(default_factory=list)  # in the order in which they ended
     duration_s: float = 0.0  # from the start to the last end
     lags_s: list[float] = field(default_factory=list)  # by which this process's timers were late
     cpu_s: float = 0.0  # of this process
@@ -62,7 +62,7 @@ class Load:
         sender: Sender,
         dialect: Dialect,
         asks: Iterator[Ask],
-        plan: Plan,
+        plan: LoadPlan,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._sender, self._dialect, self._asks = sender, dialect, asks
@@ -70,10 +70,10 @@ class Load:
         self._start_s = 0.0
         self._num_sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._on_record: Callable[[Record], None] = lambda record: None
-        self.run = Run()
+        self._on_record: Callable[[RequestRecord], None] = lambda record: None
+        self.run = LoadRun()
 
-    async def measure(self, on_record: Callable[[Record], None] | None = None) -> Run:
+    async def measure(self, on_record: Callable[[RequestRecord], None] | None = None) -> LoadRun:
         """Carry it out; `on_record` hears of each request when it is over."""
         self._on_record = on_record or self._on_record
         cpu_s, self._start_s = time.process_time(), self._clock()
@@ -122,7 +122,9 @@ class Load:
         """Send one request and record it."""
         start_s = sent_s = max(due_s, self._now())
         answer = Answer()
-        failure: Failure | None = Failure(INTERRUPTED, "The measurement ended before the answer")
+        failure: RequestFailure | None = RequestFailure(
+            INTERRUPTED, "The measurement ended before the answer"
+        )
         try:
             async with slots:
                 sent_s = max(start_s, self._now())
@@ -138,18 +140,20 @@ class Load:
         ask: Ask,
         times_s: tuple[float, float, float],
         answer: Answer,
-        failure: Failure | None,
-    ) -> Record:
+        failure: RequestFailure | None,
+    ) -> RequestRecord:
         due_s, start_s, sent_s = times_s
         chunks, counted_by = answer.counted()
-        return Record(
+        return RequestRecord(
             index=index,
             due_s=due_s,
             start_s=start_s,
             sent_s=sent_s,
             end_s=max(sent_s, self._now()),
             max_tokens=ask.max_tokens,
-            chunks=tuple(Chunk(each.at_s - self._start_s, each.num_tokens) for each in chunks),
+            chunks=tuple(
+                StreamChunk(each.at_s - self._start_s, each.num_tokens) for each in chunks
+            ),
             counted_by=counted_by,
             num_prompt_tokens=answer.num_prompt_tokens,
             num_cached_tokens=answer.num_cached_tokens,

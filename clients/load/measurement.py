@@ -11,11 +11,11 @@ from outrider.clients.connection import Connection
 from outrider.clients.errors import OutriderClientError
 from outrider.clients.load.figures.server_counters import ServerCounters, read_counters
 from outrider.clients.load.figures.summary import Summary
-from outrider.clients.load.load_generator import Load, Plan
+from outrider.clients.load.load_generator import Load, LoadPlan
 from outrider.clients.load.probe import Finding, probe, served_model
 from outrider.clients.load.prompt_request import Ask, Endpoint
 from outrider.clients.load.prompts.source import Prompts
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 from outrider.clients.load.sender import Sender, Target
 from outrider.clients.transport import AsyncTransport
 
@@ -26,13 +26,13 @@ METRICS_S = 5.0  # for an answer of /metrics, which is not measured
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LoadSpec:
     """What is to be measured."""
 
     connection: Connection
     endpoint: Endpoint
     prompts: Prompts
-    plan: Plan
+    plan: LoadPlan
     num_warmups: int = 0  # requests before, which do not count
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     fields: Mapping[str, Any] = field(default_factory=dict)  # of each request, beside its own
@@ -48,7 +48,7 @@ class Wish:
 class Measurement:
     """What was wished, found and measured."""
 
-    wish: Wish
+    wish: LoadSpec
     model: str
     finding: Finding
     body: Mapping[str, Any]  # of a request, without its prompt
@@ -71,7 +71,7 @@ class Measuring:
 
     def __init__(
         self,
-        wish: Wish,
+        wish: LoadSpec,
         inner: "httpx.AsyncBaseTransport | None" = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -92,7 +92,7 @@ class Measuring:
     async def measure(
         self,
         on_stage: Callable[[str], None] = lambda stage: None,
-        on_record: Callable[[Record], None] = lambda record: None,
+        on_record: Callable[[RequestRecord], None] = lambda record: None,
     ) -> Measurement:
         """Find out, warm up, measure. Raises OutriderClientError where nothing can be measured."""
         self._task = asyncio.current_task()
@@ -110,7 +110,7 @@ class Measuring:
         self,
         transport: AsyncTransport,
         on_stage: Callable[[str], None],
-        on_record: Callable[[Record], None],
+        on_record: Callable[[RequestRecord], None],
     ) -> Measurement:
         wish = self._wish
         model = await served_model(self._sender(transport, ""), wish.connection.model)
@@ -139,9 +139,9 @@ class Measuring:
         return Sender(transport, target, self._clock)
 
 
-def _warmup(wish: Wish) -> Plan:
+def _warmup(wish: LoadSpec) -> LoadPlan:
     places = min(wish.num_warmups, wish.plan.concurrency or 1)
-    return Plan(concurrency=places, num_requests=wish.num_warmups)
+    return LoadPlan(concurrency=places, num_requests=wish.num_warmups)
 
 
 async def _counters(sender: Sender) -> ServerCounters | None:

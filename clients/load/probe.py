@@ -8,7 +8,7 @@ from outrider.clients.errors import OutriderClientError
 from outrider.clients.load.answer import Answer
 from outrider.clients.load.dialect import LADDER, Dialect
 from outrider.clients.load.prompt_request import Ask
-from outrider.clients.load.record import Failure
+from outrider.clients.load.record import RequestFailure
 from outrider.clients.load.sender import REFUSED, Sender
 from outrider.clients.load.token_counts import CountedBy
 
@@ -82,7 +82,7 @@ async def _climb(sender: Sender, asks: Iterator[Ask], ignores_eos: bool) -> Find
 
 async def _answered(
     sender: Sender, asks: Iterator[Ask], dialect: Dialect
-) -> tuple[Answer, Failure | None]:
+) -> tuple[Answer, RequestFailure | None]:
     """An answer with a token in it: a model may end its text before the first."""
     for _ in range(MAX_TRIES):
         answer = Answer()

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from outrider.clients.load.answer import Chunk, Drafting
+from outrider.clients.load.answer import AnswerDraftStats, StreamChunk
 from outrider.clients.load.token_counts import CountedBy
 
 INTERRUPTED = "interrupted"  # by whoever ran the measurement: no error of the server's
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RequestFailure:
     """Why a request has no whole answer."""
 
     kind: str  # one of few: connection, timeout, http_503, …
@@ -18,7 +18,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RequestRecord:
     """One request. Times count from the start of the measurement."""
 
     index: int
@@ -27,14 +27,14 @@ class Record:
     sent_s: float  # when it went out, after waiting for a free place where they are limited
     end_s: float
     max_tokens: int
-    chunks: tuple[Chunk, ...] = ()  # those with tokens
+    chunks: tuple[StreamChunk, ...] = ()  # those with tokens
     counted_by: CountedBy = CountedBy.CHUNKS
     num_prompt_tokens: int | None = None  # as the server counted
     num_cached_tokens: int | None = None
     finish_reason: str | None = None
-    drafting: Drafting | None = None
+    drafting: AnswerDraftStats | None = None
     fingerprint: str | None = None
-    failure: Failure | None = None
+    failure: RequestFailure | None = None
 
     def __post_init__(self) -> None:
         assert self.due_s <= self.start_s <= self.sent_s <= self.end_s

@@ -11,11 +11,11 @@ from typing import Any
 
 from outrider.clients.load.cautions import cautions
 from outrider.clients.load.figures.distribution import PERCENTILES, Distribution
-from outrider.clients.load.figures.speculation import Speculation
+from outrider.clients.load.figures.speculation import DraftStats
 from outrider.clients.load.figures.summary import Summary
 from outrider.clients.load.measurement import Measurement
 from outrider.clients.load.prompt_request import Endpoint
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 
 SCHEMA = "outrider.bench.serve/1"
 DIGITS = 6  # of seconds: microseconds
@@ -98,7 +98,7 @@ def _statistics(name: str, values: Distribution | None) -> dict[str, float | Non
     return {f"{each}_{name}_ms": figure for each, figure in zip(names, figures, strict=True)}
 
 
-def _speculation(told: Speculation) -> dict[str, Any]:
+def _speculation(told: DraftStats) -> dict[str, Any]:
     return {
         "spec_decode_source": told.source,
         "spec_decode_acceptance_rate": told.acceptance_rate * 100,  # per cent, as vLLM has it
@@ -121,7 +121,7 @@ def _generator(summary: Summary) -> dict[str, float | None]:
     }
 
 
-def _details(records: Sequence[Record]) -> dict[str, Any]:
+def _details(records: Sequence[RequestRecord]) -> dict[str, Any]:
     """By request, in the order in which they were due."""
 
     def seconds(values: Sequence[float]) -> list[float]:
@@ -142,6 +142,6 @@ def _details(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _error(record: Record) -> str:
+def _error(record: RequestRecord) -> str:
     """Empty for none, as vLLM has it."""
     return f"{record.failure.kind}: {record.failure.message}" if record.failure else ""

@@ -11,7 +11,7 @@ from outrider.clients.errors import ApiError, OutriderClientError, StreamBroken,
 from outrider.clients.load.answer import Answer, ErrorInStream
 from outrider.clients.load.dialect import Dialect
 from outrider.clients.load.prompt_request import Ask, Endpoint
-from outrider.clients.load.record import Failure
+from outrider.clients.load.record import RequestFailure
 from outrider.clients.protocol.wire import (
     EVENT_STREAM,
     JSON,
@@ -51,7 +51,7 @@ class Sender:
         self.target = target
         self._clock = clock
 
-    async def send(self, ask: Ask, dialect: Dialect, answer: Answer) -> Failure | None:
+    async def send(self, ask: Ask, dialect: Dialect, answer: Answer) -> RequestFailure | None:
         """Read the answer to its end; or say why not, with what has come so far in `answer`."""
         content = json.dumps(self.target.body(ask, dialect)).encode()
         headers = {**PLAIN, **self.target.headers}
@@ -60,13 +60,13 @@ class Sender:
             async with asyncio.timeout(self.target.timeout_s):
                 await self._exchange(request, answer)
         except TimeoutError:
-            return Failure("timeout", f"No whole answer within {self.target.timeout_s:g} s")
+            return RequestFailure("timeout", f"No whole answer within {self.target.timeout_s:g} s")
         except ErrorInStream as error:
-            return Failure("error_in_stream", str(error))
+            return RequestFailure("error_in_stream", str(error))
         except OutriderClientError as error:
-            return Failure(_kind(error), str(error))
+            return RequestFailure(_kind(error), str(error))
         if not answer.counted()[0]:
-            return Failure("empty", "The answer ended without a token")
+            return RequestFailure("empty", "The answer ended without a token")
         return None
 
     async def get(self, path: str) -> bytes | None:

@@ -20,7 +20,7 @@ from outrider.clients.protocol.wire import (
     error_in_stream,
     media_type_of,
 )
-from outrider.clients.results import Chunk, Generation, Speculation
+from outrider.clients.results import Chunk, Generation, SpeculationStats
 
 PATH = "/v1/generate"
 
@@ -165,7 +165,7 @@ class AnswerSoFar:
         return self._exchange.seed
 
     @property
-    def speculation(self) -> Speculation:
+    def speculation(self) -> SpeculationStats:
         """How drafting has gone so far."""
         return self._exchange.transcript.speculation
 

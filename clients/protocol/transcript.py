@@ -14,7 +14,7 @@ from outrider.clients.results import (
     Chunk,
     Generation,
     Origin,
-    Speculation,
+    SpeculationStats,
     TokenLogprob,
     Usage,
 )
@@ -89,7 +89,7 @@ class Transcript:
         self._start: Start | None = None
         self._choices: list[_Written] = []
         self._usage: Usage | None = None
-        self.speculation = Speculation(0, 0, 0, 0)  # so far
+        self.speculation = SpeculationStats(0, 0, 0, 0)  # so far
 
     def begin(self, start: Start) -> None:
         """An attempt is answered. Raises FingerprintChanged."""
@@ -116,7 +116,7 @@ class Transcript:
             return None
         written.append(fresh)
         tally = self.speculation
-        self.speculation = Speculation(
+        self.speculation = SpeculationStats(
             tally.num_tokens + len(fresh.token_ids),
             tally.num_rounds + bool(fresh.token_ids),
             tally.num_drafted + fresh.num_drafted,

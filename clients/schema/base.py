@@ -23,23 +23,23 @@ class Reply(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-def told(description: str, **schema: Any) -> Any:
+def optional_field(description: str, **schema: Any) -> Any:
     """A field that need not be sent; `schema` tells of it what its type does not."""
     return Field(default=None, description=description, json_schema_extra=schema)
 
 
-def given(field: str) -> dict[str, Any]:
+def requires_field(field: str) -> dict[str, Any]:
     """The part of a schema that wants an optional field to be there."""
     return {"required": [field], "properties": {field: {"not": {"type": "null"}}}}
 
 
-def combination(param: str, message: str) -> PydanticCustomError:
+def conflict(param: str, message: str) -> PydanticCustomError:
     """Fields that do not go together; `param` is the one to change."""
     return PydanticCustomError(
         "unsupported_combination", "{message}", {"param": param, "message": message}
     )
 
 
-def optional() -> Any:
+def omitted_if_none() -> Any:
     """A field of a reply that is left out where there is nothing to say."""
     return Field(default=None, exclude_if=lambda value: value is None)

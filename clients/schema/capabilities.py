@@ -15,7 +15,7 @@ class ServedModel(Reply):
     draft: str | None
 
 
-class Speculation(Reply):
+class SpeculationSupport(Reply):
     """How it is sped up, and what a request may choose of it."""
 
     drafters: list[str]  # "draft", "ngram", "prediction"
@@ -24,7 +24,7 @@ class Speculation(Reply):
     max_k: int
 
 
-class Limits(Reply):
+class RequestLimits(Reply):
     """What one request may ask, at most."""
 
     body_bytes: int
@@ -50,8 +50,8 @@ class Capabilities(Reply):
 
     version: str
     model: ServedModel
-    speculation: Speculation
-    limits: Limits
+    speculation: SpeculationSupport
+    limits: RequestLimits
     structured_outputs: list[str]
     prefix_cache: bool  # what prompts that begin alike share is not computed again
     tool_parser: str | None  # the format of tool calls; null: tools are refused

@@ -7,10 +7,18 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outrider.clients.schema.base import Many, Reply, Strict, combination, given, optional, told
-from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, Generation
+from outrider.clients.schema.base import (
+    Many,
+    Reply,
+    Strict,
+    conflict,
+    omitted_if_none,
+    optional_field,
+    requires_field,
+)
+from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, GenerationFields
 from outrider.clients.schema.messages import ChatMessage, Tools
-from outrider.clients.schema.openai_responses import ErrorDetail, Metrics, Usage
+from outrider.clients.schema.openai_responses import CompletionUsage, ErrorDetail, Metrics
 
 Drafter = Literal["draft", "ngram", "prediction", "none"]
 Ended = Literal["stop", "length"]
@@ -26,15 +34,17 @@ class Resume(Strict):
     fingerprint: str = Field(description="the fingerprint that the answer began with")
 
 
-class GenerateRequest(Generation):
+class GenerateRequest(GenerationFields):
     """Exactly one of `prompts` and `messages`, and how to go on from there."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [given("prompts"), given("messages")]})
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [requires_field("prompts"), requires_field("messages")]}
+    )
 
-    prompts: Many[str] | Many[Many[int]] | None = told(
+    prompts: Many[str] | Many[Many[int]] | None = optional_field(
         "a list of strings or of lists of token ids", minItems=1
     )
-    messages: Many[ChatMessage] | None = told("a list of messages", minItems=1)
+    messages: Many[ChatMessage] | None = optional_field("a list of messages", minItems=1)
     tools: Tools | None = Field(default=None, description="a list of at most 128 tools")
     logprobs: int | None = Field(
         default=None,
@@ -56,9 +66,9 @@ class GenerateRequest(Generation):
     def _prompt_is_one(self) -> "GenerateRequest":
         if (self.prompts is None) == (self.messages is None):
             got = "neither" if self.prompts is None else "both"
-            raise combination("prompts", f"Got {got} of prompts and messages, expected one")
+            raise conflict("prompts", f"Got {got} of prompts and messages, expected one")
         if self.tools and self.messages is None:
-            raise combination("tools", "Got tools beside prompts, expected them with messages")
+            raise conflict("tools", "Got tools beside prompts, expected them with messages")
         return self
 
     @model_validator(mode="after")
@@ -67,10 +77,10 @@ class GenerateRequest(Generation):
             return self
         count = self.num_choices * (1 if self.prompts is None else len(self.prompts))
         if count != 1:
-            raise combination("resume", f"Got resume with {count} choices, expected one of them")
+            raise conflict("resume", f"Got resume with {count} choices, expected one of them")
         if self.seed not in (None, self.resume.seed):
             got = f"Got seed={self.seed} and resume.seed={self.resume.seed}"
-            raise combination("seed", f"{got}, expected the same, or none beside resume")
+            raise conflict("seed", f"{got}, expected the same, or none beside resume")
         return self
 
     @property
@@ -100,7 +110,7 @@ class GeneratedChoice(Reply):
     choice: int
     text: str
     token_ids: list[int]
-    token_texts: list[str] | None = optional()
+    token_texts: list[str] | None = omitted_if_none()
     finish_reason: Ended
     logprobs: list[float] | None = None
     top_logprobs: list[Alternatives] | None = None
@@ -116,7 +126,7 @@ class Generated(Reply):
     fingerprint: str
     seed: int
     choices: list[GeneratedChoice]
-    usage: Usage
+    usage: CompletionUsage
     metrics: Metrics
 
 
@@ -144,10 +154,10 @@ class ChunkEvent(Reply):
     num_drafted: int
     num_accepted: int
     k_reason: str
-    token_texts: list[str] | None = optional()  # together they are `text`
-    logprobs: list[float] | None = optional()
-    top_logprobs: list[Alternatives] | None = optional()
-    prompt_logprobs: list[PromptToken] | None = optional()
+    token_texts: list[str] | None = omitted_if_none()  # together they are `text`
+    logprobs: list[float] | None = omitted_if_none()
+    top_logprobs: list[Alternatives] | None = omitted_if_none()
+    prompt_logprobs: list[PromptToken] | None = omitted_if_none()
     finish_reason: Ended | None
 
 
@@ -155,7 +165,7 @@ class EndEvent(Reply):
     """The last object of a stream."""
 
     type: Literal["end"] = "end"
-    usage: Usage
+    usage: CompletionUsage
     metrics: Metrics
 
 

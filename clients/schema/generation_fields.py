@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from outrider.clients.schema.base import Many, Strict, told
+from outrider.clients.schema.base import Many, Strict, optional_field
 from outrider.clients.schema.messages import Content, text_of
 from outrider.clients.schema.structured_outputs import StructuredOutputs
 
@@ -20,7 +20,7 @@ class SpeculationOptions(Strict):
     """How one request wants to be speculated on. Changes its speed, never its text."""
 
     enabled: bool = Field(default=True, description="true or false")
-    k: int | None = told("a whole number: drafted tokens a round", minimum=0, maximum=16)
+    k: int | None = optional_field("a whole number: drafted tokens a round", minimum=0, maximum=16)
     verification: Literal["coupled", "rejection"] | None = Field(
         default=None, description='"coupled" or "rejection"; by default the server\'s'
     )
@@ -38,27 +38,33 @@ class Prediction(Strict):
         return text_of(self.content)
 
 
-class Generation(Strict):
+class GenerationFields(Strict):
     """The fields of sampling under their usual names."""
 
     model: str = Field(description="the name of a served model")
-    temperature: float | None = told("a number: 0 (greedy) to 100", minimum=0, maximum=100)
-    top_p: float | None = told("a number, 0 < top_p ≤ 1", exclusiveMinimum=0, maximum=1)
-    top_k: int | None = told("a whole number; 0 is off", minimum=0, maximum=2**31 - 1)
-    min_p: float | None = told("a number, 0 ≤ min_p ≤ 1", minimum=0, maximum=1)
-    seed: int | None = told("a 64-bit signed integer", minimum=-(2**63), maximum=2**63 - 1)
-    n: int | None = told("a whole number: choices of each prompt", minimum=1)
-    max_tokens: int | None = told("a whole number, at least 1", minimum=1)
-    min_tokens: int | None = told("a whole number, 0 or more", minimum=0)
-    stop: str | Many[str] | None = told("a string or a list of strings", maxItems=16)
-    stop_token_ids: Many[int] | None = told("a list of token ids that end the text like EOS")
-    ignore_eos: bool | None = told("true: EOS does not end the text")
-    logit_bias: dict[int, float] | None = told(
+    temperature: float | None = optional_field(
+        "a number: 0 (greedy) to 100", minimum=0, maximum=100
+    )
+    top_p: float | None = optional_field("a number, 0 < top_p ≤ 1", exclusiveMinimum=0, maximum=1)
+    top_k: int | None = optional_field("a whole number; 0 is off", minimum=0, maximum=2**31 - 1)
+    min_p: float | None = optional_field("a number, 0 ≤ min_p ≤ 1", minimum=0, maximum=1)
+    seed: int | None = optional_field(
+        "a 64-bit signed integer", minimum=-(2**63), maximum=2**63 - 1
+    )
+    n: int | None = optional_field("a whole number: choices of each prompt", minimum=1)
+    max_tokens: int | None = optional_field("a whole number, at least 1", minimum=1)
+    min_tokens: int | None = optional_field("a whole number, 0 or more", minimum=0)
+    stop: str | Many[str] | None = optional_field("a string or a list of strings", maxItems=16)
+    stop_token_ids: Many[int] | None = optional_field(
+        "a list of token ids that end the text like EOS"
+    )
+    ignore_eos: bool | None = optional_field("true: EOS does not end the text")
+    logit_bias: dict[int, float] | None = optional_field(
         "an object of token ids, each with a number, -100 to 100", propertyNames=WHOLE
     )
-    presence_penalty: float | None = told("a number, -2 to 2", minimum=-2, maximum=2)
-    frequency_penalty: float | None = told("a number, -2 to 2", minimum=-2, maximum=2)
-    repetition_penalty: float | None = told(
+    presence_penalty: float | None = optional_field("a number, -2 to 2", minimum=-2, maximum=2)
+    frequency_penalty: float | None = optional_field("a number, -2 to 2", minimum=-2, maximum=2)
+    repetition_penalty: float | None = optional_field(
         "a number, 0.01 to 100; 1 is off", minimum=0.01, maximum=100
     )
     structured_outputs: StructuredOutputs | None = Field(

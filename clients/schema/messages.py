@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outrider.clients.schema.base import Many, Strict, combination, given
+from outrider.clients.schema.base import Many, Strict, conflict, requires_field
 
 
 class TextPart(Strict):
@@ -42,7 +42,9 @@ class ToolCall(Strict):
 class ChatMessage(Strict):
     """One turn of a conversation."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [given("content"), given("tool_calls")]})
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [requires_field("content"), requires_field("tool_calls")]}
+    )
 
     role: Literal["system", "user", "assistant", "tool"] = Field(
         description='"system", "user", "assistant" or "tool"'
@@ -59,11 +61,11 @@ class ChatMessage(Strict):
     @model_validator(mode="after")
     def _fields_of_its_role(self) -> "ChatMessage":
         if self.tool_calls and self.role != "assistant":
-            raise combination("tool_calls", _misplaced("tool_calls", self.role, "assistant"))
+            raise conflict("tool_calls", _misplaced("tool_calls", self.role, "assistant"))
         if self.tool_call_id is not None and self.role != "tool":
-            raise combination("tool_call_id", _misplaced("tool_call_id", self.role, "tool"))
+            raise conflict("tool_call_id", _misplaced("tool_call_id", self.role, "tool"))
         if self.content is None and not self.tool_calls:
-            raise combination("content", "Got no content, expected a string or a list of parts")
+            raise conflict("content", "Got no content, expected a string or a list of parts")
         return self
 
     @property

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from outrider.clients.schema.base import Many, Strict, combination, told
-from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, Generation
+from outrider.clients.schema.base import Many, Strict, conflict, optional_field
+from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, GenerationFields
 from outrider.clients.schema.messages import ChatMessage, ToolChoice, Tools
 from outrider.clients.schema.structured_outputs import ResponseFormat
 from outrider.clients.schema.unsupported import WITHOUT_EFFECT, only
@@ -27,7 +27,7 @@ class StreamOptions(Strict):
     )
 
 
-class OpenAIRequest(Generation):
+class OpenAIRequest(GenerationFields):
     """What completions and chat have in common."""
 
     stream_options: StreamOptions | None = Field(
@@ -58,10 +58,10 @@ class OpenAIRequest(Generation):
     def _stream_agrees(self) -> "OpenAIRequest":
         if self.stream_options is not None and not self.stream:
             message = "Got stream_options without stream, expected stream: true beside it"
-            raise combination("stream_options", message)
+            raise conflict("stream_options", message)
         if self.prompt_logprobs is not None and self.stream:
             message = "Got prompt_logprobs with stream, expected it with stream: false"
-            raise combination("prompt_logprobs", message)
+            raise conflict("prompt_logprobs", message)
         return self
 
     @model_validator(mode="after")
@@ -69,7 +69,7 @@ class OpenAIRequest(Generation):
         has_form = self.response_format is not None and self.response_format.type != "text"
         if has_form and self.structured_outputs is not None:
             message = "Got structured_outputs beside response_format, expected one of them"
-            raise combination("structured_outputs", message)
+            raise conflict("structured_outputs", message)
         return self
 
     @property
@@ -87,7 +87,7 @@ class OpenAIRequest(Generation):
 class CompletionRequest(OpenAIRequest):
     """POST /v1/completions."""
 
-    max_tokens: int | None = told("a whole number, at least 1 (0 with echo)", minimum=0)
+    max_tokens: int | None = optional_field("a whole number, at least 1 (0 with echo)", minimum=0)
     prompt: Prompt = Field(
         description="a string, a list of strings, a list of token ids or a list of such lists",
         json_schema_extra={"minLength": 1, "minItems": 1},
@@ -146,7 +146,7 @@ class ChatRequest(OpenAIRequest):
     def _limits_agree(self) -> "ChatRequest":
         old, new = self.max_tokens, self.max_completion_tokens
         if old is not None and new is not None and old != new:
-            raise combination(
+            raise conflict(
                 "max_completion_tokens",
                 f"Got max_tokens={old} and max_completion_tokens={new}, expected one of them",
             )
@@ -156,7 +156,7 @@ class ChatRequest(OpenAIRequest):
     def _alternatives_are_told(self) -> "ChatRequest":
         if self.top_logprobs and not self.logprobs:
             message = f"Got top_logprobs={self.top_logprobs}, expected logprobs: true beside it"
-            raise combination("top_logprobs", message)
+            raise conflict("top_logprobs", message)
         return self
 
     @property

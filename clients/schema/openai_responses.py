@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from outrider.clients.schema.base import Reply, optional
+from outrider.clients.schema.base import Reply, omitted_if_none
 from outrider.clients.schema.messages import ToolCall
 
 Finish = Literal["stop", "length"]
@@ -24,7 +24,7 @@ class CompletionTokensDetails(Reply):
     rejected_prediction_tokens: int
 
 
-class Usage(Reply):
+class CompletionUsage(Reply):
     """Tokens counted over all choices; each prompt once."""
 
     prompt_tokens: int
@@ -79,19 +79,19 @@ class PromptLogprob(Reply):
 PromptLogprobs = list[dict[int, PromptLogprob] | None]  # by token id; the first token has none
 
 
-class TokenLogprob(Reply):
+class ChatCompletionTokenLogprob(Reply):
     """One token's log-probability as chat reports it."""
 
     token: str
     logprob: float
     bytes: list[int] | None
-    top_logprobs: list["TokenLogprob"] = Field(default_factory=list)
+    top_logprobs: list["ChatCompletionTokenLogprob"] = Field(default_factory=list)
 
 
 class ChatLogprobs(Reply):
     """Log-probabilities as chat reports them."""
 
-    content: list[TokenLogprob]
+    content: list[ChatCompletionTokenLogprob]
     refusal: None = None
 
 
@@ -102,9 +102,9 @@ class CompletionChoice(Reply):
     text: str
     finish_reason: Finish
     logprobs: CompletionLogprobs | None = None
-    prompt_logprobs: PromptLogprobs | None = optional()
-    prompt_token_ids: list[int] | None = optional()
-    token_ids: list[int] | None = optional()
+    prompt_logprobs: PromptLogprobs | None = omitted_if_none()
+    prompt_token_ids: list[int] | None = omitted_if_none()
+    token_ids: list[int] | None = omitted_if_none()
 
 
 class ChatReply(Reply):
@@ -113,7 +113,7 @@ class ChatReply(Reply):
     role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: None = None
-    tool_calls: list[ToolCall] | None = optional()
+    tool_calls: list[ToolCall] | None = omitted_if_none()
 
 
 class ChatChoice(Reply):
@@ -123,7 +123,7 @@ class ChatChoice(Reply):
     message: ChatReply
     finish_reason: ChatFinish
     logprobs: ChatLogprobs | None = None
-    token_ids: list[int] | None = optional()
+    token_ids: list[int] | None = omitted_if_none()
 
 
 class _Envelope(Reply):
@@ -132,7 +132,7 @@ class _Envelope(Reply):
     model: str
     system_fingerprint: str
     seed: int  # as the client wrote it, or the one drawn for it: repeats the text
-    usage: Usage
+    usage: CompletionUsage
     metrics: Metrics
 
 
@@ -148,8 +148,8 @@ class ChatCompletion(_Envelope):
 
     object: Literal["chat.completion"] = "chat.completion"
     choices: list[ChatChoice]
-    prompt_logprobs: PromptLogprobs | None = optional()
-    prompt_token_ids: list[int] | None = optional()
+    prompt_logprobs: PromptLogprobs | None = omitted_if_none()
+    prompt_token_ids: list[int] | None = omitted_if_none()
 
 
 class ModelCard(Reply):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outrider.clients.schema.base import Many, Strict, combination
+from outrider.clients.schema.base import Many, Strict, conflict
 
 
 class StructuredOutputs(Strict):
@@ -26,7 +26,7 @@ class StructuredOutputs(Strict):
         given = [name for name, field in self.forms.items() if field is not None]
         if len(given) != 1:
             got = ", ".join(given) or "none"
-            raise combination("", f"Got {got} of structured_outputs, expected exactly one field")
+            raise conflict("", f"Got {got} of structured_outputs, expected exactly one field")
         return self
 
     @property
@@ -65,7 +65,7 @@ class ResponseFormat(Strict):
     def _schema_where_due(self) -> "ResponseFormat":
         if (self.json_schema is not None) != (self.type == "json_schema"):
             got = "no json_schema" if self.json_schema is None else "json_schema"
-            raise combination(
+            raise conflict(
                 "json_schema",
                 f'Got {got} beside type "{self.type}", expected it with type "json_schema" only',
             )

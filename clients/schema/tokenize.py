@@ -2,14 +2,16 @@
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outrider.clients.schema.base import Many, Reply, Strict, combination, given
+from outrider.clients.schema.base import Many, Reply, Strict, conflict, requires_field
 from outrider.clients.schema.messages import ChatMessage, Tools
 
 
 class TokenizeRequest(Strict):
     """A text, or a conversation as the model's template renders it."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [given("prompt"), given("messages")]})
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [requires_field("prompt"), requires_field("messages")]}
+    )
 
     model: str | None = Field(default=None, description="the name of a served model")
     prompt: str | None = Field(default=None, description="a string")
@@ -23,9 +25,9 @@ class TokenizeRequest(Strict):
     def _source_is_one(self) -> "TokenizeRequest":
         if (self.prompt is None) == (self.messages is None):
             got = "neither" if self.prompt is None else "both"
-            raise combination("prompt", f"Got {got} of prompt and messages, expected one")
+            raise conflict("prompt", f"Got {got} of prompt and messages, expected one")
         if self.tools and self.messages is None:
-            raise combination("tools", "Got tools beside prompt, expected them with messages")
+            raise conflict("tools", "Got tools beside prompt, expected them with messages")
         return self
 
 

@@ -18,7 +18,7 @@ say what is not so); {straight} of {num} come to an end without going in circles
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DemoAnswer:
     """One of them."""
 
     question: Question
@@ -26,7 +26,7 @@ class Answer:
     verdict: Verdict
 
 
-async def ask(engine: Engine) -> list[Answer]:
+async def ask(engine: Engine) -> list[DemoAnswer]:
     """All questions, one after another."""
     tokenizer = engine.tokenizer
     sampling = SamplingParams(0.0, max_tokens=ANSWER_LEN)
@@ -39,11 +39,11 @@ async def ask(engine: Engine) -> list[Answer]:
         text = "".join(chunk.text for chunk in chunks)
         has_ended = chunks[-1].finish_reason is FinishReason.STOP
         verdict = judge(question, text, ids, has_ended=has_ended)
-        answers.append(Answer(question, text, verdict))
+        answers.append(DemoAnswer(question, text, verdict))
     return answers
 
 
-def page(answers: Many[Answer]) -> str:
+def page(answers: Many[DemoAnswer]) -> str:
     """The text."""
     heading = HEADING.format(
         num=len(answers),
@@ -53,7 +53,7 @@ def page(answers: Many[Answer]) -> str:
     return "\n".join([heading, *map(_entry, answers)])
 
 
-def _entry(answer: Answer) -> str:
+def _entry(answer: DemoAnswer) -> str:
     verdict = answer.verdict
     faults = [
         name

@@ -66,7 +66,7 @@ def train(
     _prepare(threads)
     from outrider.cluster.bench.synthetic.pair import ModelSize
     from outrider.cluster.demo.training.learner import chosen_device
-    from outrider.cluster.demo.training.run import Run, plan_in, usual_plan
+    from outrider.cluster.demo.training.run import Training, plan_in, usual_plan
 
     with errors_in_a_line(), DemoProgress() as progress:
         place = chosen_device(device)
@@ -78,7 +78,7 @@ def train(
         given = {name: value for name, value in wished.items() if value is not None}
         plan = replace(plan_in(folder, usual_plan(place)), **given)
         library = Path(sysconfig.get_path("stdlib"))
-        pair = Run(folder, plan, place, progress).train(docs, library, NOTICES)
+        pair = Training(folder, plan, place, progress).train(docs, library, NOTICES)
     report(f"{pair}: target, draft, their cards and licence")
 
 

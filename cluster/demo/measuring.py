@@ -23,7 +23,7 @@ from outrider.actors.scheduling.sampling_params import (
     VerificationMode,
 )
 from outrider.cluster.bench.prompts import Ids
-from outrider.cluster.bench.sweep.sweep import Cell, Drafter, measure
+from outrider.cluster.bench.sweep.sweep import Cell, DrafterChoice, measure
 from outrider.cluster.demo.questions import questions
 
 K = 4
@@ -73,8 +73,8 @@ def _prompts(engine: Engine, asked: Many[str]) -> list[Ids]:
 
 async def _step_share(engine: Engine, prompt: Ids) -> float:
     coupled = VerificationMode.COUPLED
-    plain = Cell(1, 0.0, coupled, Drafter.NONE, 0)
-    drafted = Cell(1, 0.0, coupled, Drafter.DRAFT, K)
+    plain = Cell(1, 0.0, coupled, DrafterChoice.NONE, 0)
+    drafted = Cell(1, 0.0, coupled, DrafterChoice.DRAFT, K)
     target = await measure(engine, plain, (prompt,), TIMED_LEN)
     draft = await measure(engine, drafted, (prompt,), TIMED_LEN)
     return draft.pass_s / target.verify_s

@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client.registry import Collector
 from ray.serve.metrics import Gauge
 
-from outrider.cluster.api.metrics.exported_names import handed_over
+from outrider.cluster.api.metrics.exported_names import ray_name
 
 PERIOD_S = 5.0
 
@@ -41,6 +41,6 @@ class Exporter:
                 gauge = self._gauges.get(sample.name)
                 if gauge is None:
                     gauge = self._gauges[sample.name] = Gauge(
-                        handed_over(sample.name), family.documentation, tuple(sample.labels)
+                        ray_name(sample.name), family.documentation, tuple(sample.labels)
                     )
                 gauge.set(sample.value, dict(sample.labels))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GenerateArgs:
     """What one run is asked for."""
 
     prompt: str
@@ -79,14 +79,14 @@ def generate(
         drawn = secrets.randbits(64) - 2**63 if seed is None else seed
         seed_of(drawn)  # refused before the models are loaded
         text = sys.stdin.read() if prompt == "-" else prompt
-        wish = Wish(text, chat, sampling, drawn, speculation, stats, apart)
+        wish = GenerateArgs(text, chat, sampling, drawn, speculation, stats, apart)
         try:
             asyncio.run(_run(chosen, wish))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
 
 
-async def _run(config: Config, wish: Wish) -> None:
+async def _run(config: Config, wish: GenerateArgs) -> None:
     from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
     from outrider.actors.transport.worker_spec import worker_environment
     from outrider.cluster.deploy.launch import check_files
@@ -108,7 +108,7 @@ async def _run(config: Config, wish: Wish) -> None:
         print_stats(engine.statistics.snapshot(), engine.info, wish.seed)
 
 
-async def _write(engine: "Engine", wish: Wish) -> None:
+async def _write(engine: "Engine", wish: GenerateArgs) -> None:
     from outrider.actors.scheduling.request import Request
 
     tokenizer = engine.tokenizer

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 
 from outrider.clients.connection import connection
-from outrider.clients.load.load_generator import Plan
-from outrider.clients.load.measurement import Measurement, Measuring, Wish
+from outrider.clients.load.load_generator import LoadPlan
+from outrider.clients.load.measurement import LoadSpec, Measurement, Measuring
 from outrider.clients.load.prompt_request import Endpoint
 from outrider.clients.load.prompts.source import prompts_of_shape
 from outrider.clients.load.prompts.synthetic import Shape
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 from outrider.clients.options import RetryPolicy, Timeouts
 
 STREAM = {"content-type": "text/event-stream"}
@@ -87,19 +87,21 @@ class ScriptedServer(httpx.AsyncBaseTransport):
         self.is_closed = True
 
 
-def wish(plan: Plan, shape: Shape | None = None, timeout_s: float = 1000.0, **more: Any) -> Wish:
+def wish(
+    plan: LoadPlan, shape: Shape | None = None, timeout_s: float = 1000.0, **more: Any
+) -> LoadSpec:
     """A measurement of a server of no address."""
     there = connection(
         "http://scripted", "", None, Timeouts(1, timeout_s, timeout_s), RetryPolicy(), "json", {}
     )
     prompts = prompts_of_shape(shape or Shape(5, 40), Endpoint.COMPLETIONS, plan.seed)
-    return Wish(there, Endpoint.COMPLETIONS, prompts, plan, **more)
+    return LoadSpec(there, Endpoint.COMPLETIONS, prompts, plan, **more)
 
 
 async def measured(
     server: ScriptedServer,
-    plan: Plan,
-    on_record: Callable[[Record], None] = lambda record: None,
+    plan: LoadPlan,
+    on_record: Callable[[RequestRecord], None] = lambda record: None,
     **more: Any,
 ) -> Measurement:
     """By this loop's clock."""

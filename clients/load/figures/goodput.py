@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 
 # A text of one token has no time between tokens, and so meets any objective for it.
-MEASURES: Mapping[str, Callable[[Record], float]] = {
+MEASURES: Mapping[str, Callable[[RequestRecord], float]] = {
     "ttft": lambda record: record.ttft_s,
     "tpot": lambda record: record.tpot_s or 0.0,
     "e2el": lambda record: record.e2el_s,
@@ -29,6 +29,6 @@ def parse_goodput(texts: Sequence[str]) -> dict[str, float]:
     return objectives
 
 
-def is_good(record: Record, objectives_ms: Mapping[str, float]) -> bool:
+def is_good(record: RequestRecord, objectives_ms: Mapping[str, float]) -> bool:
     """Whether a request that was answered met every objective."""
     return all(MEASURES[name](record) * 1e3 <= most for name, most in objectives_ms.items())

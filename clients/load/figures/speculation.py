@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from outrider.clients.load.figures.server_counters import ServerCounters
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 
 COUNTERS = "/metrics"
 
 
 @dataclass(frozen=True, slots=True)
-class Speculation:
+class DraftStats:
     """Sums of one source; what it does not tell is None, or empty."""
 
     source: str
@@ -33,7 +33,7 @@ class Speculation:
         return 1 + self.num_accepted / self.num_steps if self.num_steps else None
 
 
-def told_by_answers(records: Sequence[Record]) -> Speculation | None:
+def told_by_answers(records: Sequence[RequestRecord]) -> DraftStats | None:
     """From the speculation blocks of the answers; None where there is none."""
     told = [(record, record.drafting) for record in records if record.drafting is not None]
     if not told:
@@ -46,7 +46,7 @@ def told_by_answers(records: Sequence[Record]) -> Speculation | None:
     num_rounds = sum(count for _, count in rounds)
     num_tokens = sum(count for count, _ in rounds)
     histogram = tuple(map(sum, zip_longest(*(block.histogram for block in blocks), fillvalue=0)))
-    return Speculation(
+    return DraftStats(
         f"{len(told)} answers",
         sum(block.num_drafted for block in blocks),
         sum(block.num_accepted for block in blocks),
@@ -57,14 +57,14 @@ def told_by_answers(records: Sequence[Record]) -> Speculation | None:
     )
 
 
-def told_by_counters(counters: ServerCounters) -> Speculation | None:
+def told_by_counters(counters: ServerCounters) -> DraftStats | None:
     """From the server's counters over the measurement; None where nothing was drafted."""
     if not counters.num_draft_tokens:
         return None
     steps, verdicts = counters.num_drafts, counters.num_verdicts
     positions = sorted(counters.accepted_by_position)
     by_position = [counters.accepted_by_position[p] / steps for p in positions] if steps else []
-    return Speculation(
+    return DraftStats(
         COUNTERS,
         counters.num_draft_tokens,
         counters.num_accepted_tokens,

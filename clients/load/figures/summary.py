@@ -8,27 +8,27 @@ from functools import cached_property
 from outrider.clients.load.figures.distribution import Distribution, distribution
 from outrider.clients.load.figures.goodput import is_good
 from outrider.clients.load.figures.server_counters import ServerCounters
-from outrider.clients.load.figures.speculation import Speculation, told_by_answers, told_by_counters
+from outrider.clients.load.figures.speculation import DraftStats, told_by_answers, told_by_counters
 from outrider.clients.load.figures.timeline import most_open, timeline
-from outrider.clients.load.load_generator import Run
-from outrider.clients.load.record import Record
+from outrider.clients.load.load_generator import LoadRun
+from outrider.clients.load.record import RequestRecord
 
 
 @dataclass(frozen=True)
 class Summary:
     """A run in figures; times in milliseconds where a name ends so, else in seconds."""
 
-    run: Run
+    run: LoadRun
     objectives_ms: Mapping[str, float]
     counters: ServerCounters | None = None  # of the server, while it was measured
 
     @cached_property
-    def records(self) -> list[Record]:
+    def records(self) -> list[RequestRecord]:
         """By the order in which they were due."""
         return sorted(self.run.records, key=lambda record: record.index)
 
     @cached_property
-    def completed(self) -> list[Record]:
+    def completed(self) -> list[RequestRecord]:
         """With a whole answer."""
         return [record for record in self.records if record.is_complete]
 
@@ -111,7 +111,7 @@ class Summary:
         return Counter(record.counted_by.name.lower() for record in self.completed)
 
     @cached_property
-    def speculations(self) -> list[Speculation]:
+    def speculations(self) -> list[DraftStats]:
         """How drafting went: as the answers tell, and as the server's counters do."""
         told = [told_by_answers(self.completed)]
         if self.counters is not None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Timeline:
     num_open: tuple[float, ...]  # requests open, on average over the interval
 
 
-def timeline(records: Sequence[Record], duration_s: float, step_s: float = 1.0) -> Timeline:
+def timeline(records: Sequence[RequestRecord], duration_s: float, step_s: float = 1.0) -> Timeline:
     """Of these requests. What falls on the end belongs to the last interval."""
     num_steps = max(1, math.ceil(duration_s / step_s))
     tokens, ended, opened = [0] * num_steps, [0] * num_steps, [0.0] * num_steps
@@ -36,7 +36,7 @@ def timeline(records: Sequence[Record], duration_s: float, step_s: float = 1.0) 
     return Timeline(step_s, tuple(tokens), tuple(ended), tuple(opened))
 
 
-def most_open(records: Sequence[Record]) -> int:
+def most_open(records: Sequence[RequestRecord]) -> int:
     """The most requests that were open at once; one that ends as another is sent makes room."""
     ends = [(record.end_s, -1) for record in records]
     events = sorted([*ends, *((record.sent_s, 1) for record in records)])

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from outrider.actors.executor.supervisor import WorkerState
 from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.api.metrics import names as names
-from outrider.cluster.api.metrics.names import Kind, Metric
+from outrider.cluster.api.metrics.names import Metric, MetricKind
 from outrider.cluster.api.middleware.observations import Histogram, Observations
 from outrider.cluster.api.middleware.traffic import Traffic
 from outrider.cluster.api.service import ServedEngine, ServedHealth, Service
@@ -155,10 +155,10 @@ class ServiceCollector(Collector):
     def _family(self, metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) -> Family:
         """A family with these (label values, value) pairs."""
         labels = ("model_name", *metric.labels)
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             assert not list(samples), metric
             return HistogramMetricFamily(metric.name, metric.help, labels=labels)
-        shape = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+        shape = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = shape(metric.name, metric.help, labels=labels)
         for values, value in samples:
             family.add_metric((self._service.model_name, *values), value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How a metric behaves."""
 
     COUNTER = "counter"
@@ -22,21 +22,21 @@ class Metric:
     """One family of samples."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()  # beside model_name
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name, Kind.COUNTER, text, labels)
+    return Metric(name, MetricKind.COUNTER, text, labels)
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name, Kind.GAUGE, text, labels)
+    return Metric(name, MetricKind.GAUGE, text, labels)
 
 
 def _histogram(name: str, text: str) -> Metric:
-    return Metric(name, Kind.HISTOGRAM, text)
+    return Metric(name, MetricKind.HISTOGRAM, text)
 
 
 # As vLLM's

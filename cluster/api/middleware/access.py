@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from outrider.actors.errors import InvalidRequest, OutriderError
 from outrider.cluster.api.errors import response_of
 from outrider.cluster.api.middleware.keys import Policy
-from outrider.cluster.api.middleware.request_context import Exchange, opened
+from outrider.cluster.api.middleware.request_context import RequestContext, opened
 from outrider.cluster.api.middleware.traffic import Traffic
 from outrider.cluster.api.service import Service
 
@@ -64,7 +64,7 @@ class Access:
             exchange.route = getattr(scope.get("route"), "path", "")
             self._report(exchange)
 
-    def _exchange(self, scope: Scope) -> tuple[Exchange, InvalidRequest | None]:
+    def _exchange(self, scope: Scope) -> tuple[RequestContext, InvalidRequest | None]:
         """The exchange, and why it is refused, if it is."""
         given = Headers(scope=scope).get(REQUEST_ID)
         refusal = None
@@ -75,7 +75,7 @@ class Access:
                 REQUEST_ID,
             )
             given = None
-        exchange = Exchange(
+        exchange = RequestContext(
             id=given or f"req-{uuid.uuid4().hex}",
             method=scope["method"],
             path=scope["path"],
@@ -84,7 +84,7 @@ class Access:
         )
         return exchange, refusal
 
-    def _complete(self, headers: MutableHeaders, exchange: Exchange) -> None:
+    def _complete(self, headers: MutableHeaders, exchange: RequestContext) -> None:
         if self._policy.answers_with_id:
             headers[REQUEST_ID] = exchange.id
         if exchange.status in (429, 503):
@@ -92,7 +92,7 @@ class Access:
             num_waiting = 0 if engine is None else engine.health().num_waiting
             headers.setdefault("retry-after", str(self._traffic.wait_s(num_waiting)))
 
-    def _report(self, exchange: Exchange) -> None:
+    def _report(self, exchange: RequestContext) -> None:
         """Count it, and write its line."""
         duration_s = time.perf_counter() - exchange.started
         status = exchange.status or CLIENT_GONE
@@ -106,7 +106,7 @@ class Access:
             log.info(json.dumps(_line(exchange, status, duration_s)))
 
 
-def _line(exchange: Exchange, status: int, duration_s: float) -> dict[str, object]:
+def _line(exchange: RequestContext, status: int, duration_s: float) -> dict[str, object]:
     first_s = exchange.first_chunk_at and exchange.first_chunk_at - exchange.started
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),

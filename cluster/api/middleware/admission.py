@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from outrider.actors.errors import InvalidRequest
 from outrider.cluster.api.errors import Draining, InvalidApiKey, RateLimitExceeded, SlowBody
 from outrider.cluster.api.middleware.keys import Key, Policy
-from outrider.cluster.api.middleware.rate_limiter import Allowance
+from outrider.cluster.api.middleware.rate_limiter import RateLimiter
 from outrider.cluster.api.middleware.request_context import current
 from outrider.cluster.api.middleware.traffic import Traffic
 
@@ -34,7 +34,7 @@ class Admission:
         self._policy = policy
         self._traffic = traffic
         self._open = [route.path_regex for route in open_routes if hasattr(route, "path_regex")]
-        self._allowances: dict[str, Allowance] = {}  # by key's name
+        self._allowances: dict[str, RateLimiter] = {}  # by key's name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = current()
@@ -86,7 +86,7 @@ class Admission:
             )
         return seconds
 
-    def _admit(self, key: Key | None) -> Allowance | None:
+    def _admit(self, key: Key | None) -> RateLimiter | None:
         """What was taken of the key's allowance. Raises Draining or RateLimitExceeded."""
         if self._traffic.is_draining:
             raise Draining("The server stops and takes no more requests; another may take it")
@@ -97,7 +97,7 @@ class Admission:
             )
         if key is None:
             return None
-        allowance = self._allowances.setdefault(key.name, Allowance(key, time.monotonic))
+        allowance = self._allowances.setdefault(key.name, RateLimiter(key, time.monotonic))
         allowance.take()
         return allowance
 

@@ -8,7 +8,7 @@ from outrider.cluster.api.middleware.keys import Key
 MINUTE_S = 60.0
 
 
-class Allowance:
+class RateLimiter:
     """The use of one key. A minute's requests may come at once; they are then earned back."""
 
     def __init__(self, key: Key, clock: Callable[[], float]) -> None:

@@ -19,11 +19,11 @@ OnChunk = Callable[
     [int, OutputDelta], Awaitable[None]
 ]  # called with a choice's index and its commit
 
-_CURRENT: ContextVar["Exchange | None"] = ContextVar("exchange", default=None)
+_CURRENT: ContextVar["RequestContext | None"] = ContextVar("exchange", default=None)
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
+class RequestContext:
     """One request and its response."""
 
     id: str
@@ -119,7 +119,7 @@ class Exchange:
         self.finish_reasons += [reason] * (self.num_choices - len(self.finish_reasons))
 
 
-def current() -> Exchange | None:
+def current() -> RequestContext | None:
     """The exchange that this task answers, if it answers one."""
     return _CURRENT.get()
 
@@ -136,7 +136,7 @@ async def attending(requests: Sequence[Request], on_chunk: OnChunk) -> AsyncIter
 
 
 @asynccontextmanager
-async def opened(exchange: Exchange) -> AsyncIterator[None]:
+async def opened(exchange: RequestContext) -> AsyncIterator[None]:
     """Make it the current one of this task and of those it starts."""
     token = _CURRENT.set(exchange)
     try:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from outrider.cluster.api.errors import Draining
 from outrider.cluster.api.middleware.observations import Observations
-from outrider.cluster.api.middleware.request_context import Exchange
+from outrider.cluster.api.middleware.request_context import RequestContext
 
 WINDOW_S = 60.0  # ends longer ago say nothing of the pace
 MAX_WAIT_S = 60.0  # the longest that anyone is told to wait
@@ -22,16 +22,16 @@ class Traffic:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.observations = Observations()
-        self.in_progress: set[Exchange] = set()  # that work: neither health nor metrics
+        self.in_progress: set[RequestContext] = set()  # that work: neither health nor metrics
         self.is_draining = False
         self._ends: deque[float] = deque(maxlen=64)  # when answers were complete
         self._has_changed = asyncio.Event()
 
-    def begin(self, exchange: Exchange) -> None:
+    def begin(self, exchange: RequestContext) -> None:
         """An exchange was let in."""
         self.in_progress.add(exchange)
 
-    def finish(self, exchange: Exchange) -> None:
+    def finish(self, exchange: RequestContext) -> None:
         """An exchange that was let in is over."""
         self.in_progress.discard(exchange)
         if exchange.first_chunk_at is not None:  # a refusal gives no place away

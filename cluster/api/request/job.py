@@ -14,7 +14,7 @@ from starlette.types import Receive
 
 from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
 from outrider.cluster.api.middleware.request_context import OnChunk, attending
-from outrider.cluster.api.response.usage import Tally
+from outrider.cluster.api.response.usage import UsageCounter
 from outrider.cluster.api.service import ServedEngine
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Job:
             "system_fingerprint": self.engine.info.fingerprint,
         }
 
-    def tally(self) -> Tally:
+    def tally(self) -> UsageCounter:
         """An empty tally for this job."""
         speculation, info = self.requests[0].speculation, self.engine.info
         k = info.k if speculation.k is None else speculation.k
@@ -55,7 +55,7 @@ class Job:
         num_prompt_tokens = sum(len(request.prompt_ids) for request in self.first_choices)
         resumed = self.requests[0].resumed
         num_tokens = 0 if resumed is None else len(resumed.output_ids)
-        return Tally(num_prompt_tokens, k if is_drafted else 0, num_tokens, self.num_choices)
+        return UsageCounter(num_prompt_tokens, k if is_drafted else 0, num_tokens, self.num_choices)
 
     @property
     def first_choices(self) -> tuple[Request, ...]:

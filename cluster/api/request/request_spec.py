@@ -15,7 +15,7 @@ from outrider.actors.scheduling.sampling_params import (
     VerificationMode,
     seed_of,
 )
-from outrider.clients.schema.generation_fields import Generation, SpeculationOptions
+from outrider.clients.schema.generation_fields import GenerationFields, SpeculationOptions
 from outrider.cluster.api.middleware.request_context import current
 from outrider.cluster.api.request.grammar import check_grammar
 from outrider.cluster.api.request.job import Job
@@ -24,8 +24,8 @@ from outrider.cluster.api.service import ApiLimits, ServedEngine, Service
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What an endpoint has made of its own fields, beside those of `Generation`."""
+class RequestSpec:
+    """What an endpoint has made of its own fields, beside those of `GenerationFields`."""
 
     prompts: Sequence[Sequence[int]]
     max_tokens: int
@@ -38,7 +38,7 @@ class Wish:
     keeps_output: bool = True  # False: only the prompt is of interest
 
 
-async def job_of(service: Service, body: Generation, wish: Wish, prefix: str) -> Job:
+async def job_of(service: Service, body: GenerationFields, wish: RequestSpec, prefix: str) -> Job:
     """Decide a request. Raises InvalidRequest or Overloaded."""
     engine, limits = service.started_engine, service.limits
     _check_counts(body, wish, limits)
@@ -67,7 +67,7 @@ def check_model(service: Service, name: str | None) -> None:
 
 
 async def _requests(
-    engine: ServedEngine, body: Generation, wish: Wish, key: int
+    engine: ServedEngine, body: GenerationFields, wish: RequestSpec, key: int
 ) -> tuple[Request, ...]:
     """Every choice of every prompt."""
     exchange = current()
@@ -94,7 +94,7 @@ async def _requests(
     )
 
 
-def _sampling(body: Generation, wish: Wish) -> SamplingParams:
+def _sampling(body: GenerationFields, wish: RequestSpec) -> SamplingParams:
     names = (
         "temperature",
         "top_p",
@@ -127,7 +127,7 @@ def _speculation(wish: SpeculationOptions | None, verification: str) -> Speculat
     return SpeculationParams(wish.enabled, wish.k, mode)
 
 
-def _check_counts(body: Generation, wish: Wish, limits: ApiLimits) -> None:
+def _check_counts(body: GenerationFields, wish: RequestSpec, limits: ApiLimits) -> None:
     n, most = body.num_choices, max(1, limits.max_choices // len(wish.prompts))
     if len(wish.prompts) > limits.max_choices:
         got = f"Got {len(wish.prompts)} prompts"
@@ -150,6 +150,6 @@ def _check_counts(body: Generation, wish: Wish, limits: ApiLimits) -> None:
         )
 
 
-def _check_vocabulary(body: Generation, vocab_size: int) -> None:
+def _check_vocabulary(body: GenerationFields, vocab_size: int) -> None:
     check_ids(list(body.logit_bias or ()), vocab_size, "logit_bias")
     check_ids(body.stop_token_ids or (), vocab_size, "stop_token_ids")

@@ -9,7 +9,7 @@ from outrider.clients.schema.messages import ToolCall
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.clients.schema.openai_responses import ChatFinish, ChatReply
 from outrider.cluster.api.request.job import Job
-from outrider.cluster.api.request.tools.offer import Offer, tool_call
+from outrider.cluster.api.request.tools.offer import OfferedTools, tool_call
 from outrider.cluster.api.request.tools.parser import ToolParser
 from outrider.cluster.api.response.logprobs import chat_logprobs
 
@@ -17,7 +17,7 @@ from outrider.cluster.api.response.logprobs import chat_logprobs
 class ChatText:
     """One answer's text as it comes, its tool calls taken out where tools were offered."""
 
-    def __init__(self, offer: Offer | None) -> None:
+    def __init__(self, offer: OfferedTools | None) -> None:
         self._parser: ToolParser | None = offer.parser() if offer else None
         self.num_calls = 0
 
@@ -41,7 +41,9 @@ class ChatText:
         return "tool_calls" if self.num_calls and reason == "stop" else reason
 
 
-def reply_of(chunks: Sequence[OutputDelta], offer: Offer | None) -> tuple[ChatReply, ChatFinish]:
+def reply_of(
+    chunks: Sequence[OutputDelta], offer: OfferedTools | None
+) -> tuple[ChatReply, ChatFinish]:
     """A whole answer, and why it ended."""
     text, content, calls = ChatText(offer), "", list[ToolCall]()
     for chunk in chunks:
@@ -58,7 +60,7 @@ def reply_of(chunks: Sequence[OutputDelta], offer: Offer | None) -> tuple[ChatRe
 class ChatChoiceWriter:
     """Writes one commit as a choice of `chat.completion.chunk`; the first one names the role."""
 
-    def __init__(self, job: Job, body: ChatRequest, offer: Offer | None) -> None:
+    def __init__(self, job: Job, body: ChatRequest, offer: OfferedTools | None) -> None:
         self._tokenizer = job.engine.tokenizer
         self._num_top = body.num_top_logprobs if body.logprobs else None
         self._has_ids = bool(body.return_token_ids)

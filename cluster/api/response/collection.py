@@ -7,7 +7,7 @@ from fastapi.responses import Response
 from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.openai_responses import ChatCompletion, Completion, Finish
 from outrider.cluster.api.request.job import Job
-from outrider.cluster.api.response.usage import Tally
+from outrider.cluster.api.response.usage import UsageCounter
 
 
 class Collection:
@@ -15,7 +15,7 @@ class Collection:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.tally: Tally = job.tally()
+        self.tally: UsageCounter = job.tally()
         self.chunks: list[list[OutputDelta]] = [[] for _ in job.requests]  # by choice
 
     async def on_chunk(self, index: int, chunk: OutputDelta) -> None:

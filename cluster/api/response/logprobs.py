@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.openai_responses import (
+    ChatCompletionTokenLogprob,
     ChatLogprobs,
     CompletionLogprobs,
     PromptLogprob,
     PromptLogprobs,
-    TokenLogprob,
 )
 from outrider.cluster.api.service import ServedTokenizer
 
@@ -98,9 +98,9 @@ def prompt_logprobs(
 
 def _chat_token(
     tokenizer: ServedTokenizer, token_id: int, logprob: float, top: Sequence[Pair] = ()
-) -> TokenLogprob:
+) -> ChatCompletionTokenLogprob:
     text = tokenizer.decode([token_id])
-    return TokenLogprob(
+    return ChatCompletionTokenLogprob(
         token=text,
         logprob=finite(logprob),
         bytes=list(text.encode()),

@@ -5,14 +5,14 @@ from collections import Counter
 from outrider.actors.scheduling.request import OutputDelta
 from outrider.clients.schema.openai_responses import (
     CompletionTokensDetails,
+    CompletionUsage,
     Metrics,
     PromptTokensDetails,
     SpeculativeDecoding,
-    Usage,
 )
 
 
-class Tally:
+class UsageCounter:
     """Counts chunks as they come, over all choices of a request."""
 
     def __init__(
@@ -43,10 +43,10 @@ class Tally:
             self._num_predicted += chunk.num_drafted
             self._num_predicted_accepted += chunk.num_accepted
 
-    def usage(self) -> Usage:
+    def usage(self) -> CompletionUsage:
         """OpenAI's counts."""
         num_tokens = self._num_resumed + self._num_tokens
-        return Usage(
+        return CompletionUsage(
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=num_tokens,
             total_tokens=self._num_prompt_tokens + num_tokens,

@@ -13,10 +13,10 @@ from outrider.actors.scheduling.sampling_params import (
 )
 from outrider.clients.schema.capabilities import (
     Capabilities,
-    Limits,
     Parameter,
+    RequestLimits,
     ServedModel,
-    Speculation,
+    SpeculationSupport,
 )
 from outrider.clients.schema.unsupported import WITHOUT_EFFECT
 from outrider.cluster.api.request.body import MSGPACK
@@ -64,9 +64,9 @@ def _model(name: str, info: ServedInfo) -> ServedModel:
     )
 
 
-def _speculation(info: ServedInfo) -> Speculation:
+def _speculation(info: ServedInfo) -> SpeculationSupport:
     has = {"draft": info.draft is not None, "ngram": info.has_ngram, "prediction": True}
-    return Speculation(
+    return SpeculationSupport(
         drafters=[name for name, is_there in has.items() if is_there],
         verification_modes=[mode.value for mode in VerificationMode],
         default_verification=info.verification,
@@ -74,8 +74,8 @@ def _speculation(info: ServedInfo) -> Speculation:
     )
 
 
-def _limits(limits: ApiLimits) -> Limits:
-    return Limits(
+def _limits(limits: ApiLimits) -> RequestLimits:
+    return RequestLimits(
         body_bytes=limits.max_body_bytes,
         prompts=limits.max_prompts,
         choices=limits.max_choices,

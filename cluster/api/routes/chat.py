@@ -11,8 +11,8 @@ from outrider.cluster.api.request.body import parsed_body
 from outrider.cluster.api.request.grammar import grammar_of
 from outrider.cluster.api.request.job import Job, unless_gone
 from outrider.cluster.api.request.prompts import chat_ids
-from outrider.cluster.api.request.request_spec import Wish, check_model, job_of
-from outrider.cluster.api.request.tools.offer import Offer, offer_of
+from outrider.cluster.api.request.request_spec import RequestSpec, check_model, job_of
+from outrider.cluster.api.request.tools.offer import OfferedTools, offer_of
 from outrider.cluster.api.response.chat_choice import ChatChoiceWriter, reply_of
 from outrider.cluster.api.response.collection import Collection
 from outrider.cluster.api.response.event_stream import EventStream
@@ -49,7 +49,7 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-async def _job(service: Service, body: ChatRequest, offer: Offer | None) -> Job:
+async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) -> Job:
     engine = service.started_engine
     ids = await chat_ids(engine.tokenizer, body.messages, offer.tools if offer else ())
     limit = body.token_limit
@@ -58,7 +58,7 @@ async def _job(service: Service, body: ChatRequest, offer: Offer | None) -> Job:
     grammar, param = grammar_of(body)
     if offer is not None and offer.forced is not None:
         grammar, param = offer.forced, "tools"
-    wish = Wish(
+    wish = RequestSpec(
         [ids],
         limit,
         body.num_top_logprobs,
@@ -70,7 +70,9 @@ async def _job(service: Service, body: ChatRequest, offer: Offer | None) -> Job:
     return await job_of(service, body, wish, "chatcmpl")
 
 
-def _whole(job: Job, collection: Collection, body: ChatRequest, offer: Offer | None) -> Response:
+def _whole(
+    job: Job, collection: Collection, body: ChatRequest, offer: OfferedTools | None
+) -> Response:
     tokenizer, choices = job.engine.tokenizer, []
     for index, chunks in enumerate(collection.chunks):
         message, reason = reply_of(chunks, offer)

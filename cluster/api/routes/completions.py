@@ -10,7 +10,7 @@ from outrider.cluster.api.request.body import parsed_body
 from outrider.cluster.api.request.grammar import grammar_of
 from outrider.cluster.api.request.job import Job, unless_gone
 from outrider.cluster.api.request.prompts import prompt_ids
-from outrider.cluster.api.request.request_spec import Wish, check_model, job_of
+from outrider.cluster.api.request.request_spec import RequestSpec, check_model, job_of
 from outrider.cluster.api.response.collection import Collection
 from outrider.cluster.api.response.completion_choice import (
     CompletionChoiceWriter,
@@ -54,7 +54,7 @@ async def _job(service: Service, body: CompletionRequest) -> Job:
     tokenizer = service.started_engine.tokenizer
     limit = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     keeps_output = limit != 0 or not body.echo
-    wish = Wish(
+    wish = RequestSpec(
         await prompt_ids(tokenizer, body.prompt, service.limits.max_prompts),
         limit if keeps_output else 1,
         body.num_top_logprobs,

@@ -17,7 +17,7 @@ from outrider.cluster.api.request.body import MSGPACK, is_msgpack, parsed_body
 from outrider.cluster.api.request.grammar import structured_grammar
 from outrider.cluster.api.request.job import Job, unless_gone
 from outrider.cluster.api.request.prompts import chat_ids, check_ids, prompt_ids
-from outrider.cluster.api.request.request_spec import Wish, check_model, job_of
+from outrider.cluster.api.request.request_spec import RequestSpec, check_model, job_of
 from outrider.cluster.api.response.collection import Collection
 from outrider.cluster.api.response.event_stream import EventStream
 from outrider.cluster.api.response.logprobs import finite, pairs_of
@@ -82,7 +82,7 @@ async def _job(service: Service, body: GenerateRequest) -> Job:
         given, most = body.prompts or [], service.limits.max_prompts
         prompts = await prompt_ids(engine.tokenizer, given, most, "prompts")
     resume = body.resume
-    wish = Wish(
+    wish = RequestSpec(
         prompts,
         DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
         body.num_top_logprobs,

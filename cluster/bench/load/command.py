@@ -17,7 +17,7 @@ from outrider.cluster.terminal import client_flags
 from outrider.cluster.terminal.console import report
 
 if TYPE_CHECKING:
-    from outrider.clients.load.measurement import Measurement, Wish
+    from outrider.clients.load.measurement import LoadSpec, Measurement
 
 FAILED = 1  # the exit code where nothing could be measured
 
@@ -80,7 +80,7 @@ def check_writable(file: Path) -> None:
         raise ValueError(f"Got {file}, expected a file that can be written")
 
 
-def _measured(wish: "Wish") -> "Measurement":
+def _measured(wish: "LoadSpec") -> "Measurement":
     from outrider.clients.errors import OutriderClientError
     from outrider.clients.load.measurement import Stopped
 
@@ -94,7 +94,7 @@ def _measured(wish: "Wish") -> "Measurement":
         raise typer.Exit(client_flags.INTERRUPTED) from None
 
 
-async def _measure(wish: "Wish") -> "Measurement":
+async def _measure(wish: "LoadSpec") -> "Measurement":
     """With a bar, and Ctrl-C as the end of the measurement; the second one ends the command."""
     from outrider.clients.load.measurement import Measuring
     from outrider.cluster.bench.load.progress import BenchProgress

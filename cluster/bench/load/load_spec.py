@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from outrider.clients.connection import Connection, connection
 from outrider.clients.load.dialect import checked_extra
 from outrider.clients.load.figures.goodput import parse_goodput
-from outrider.clients.load.load_generator import Plan
-from outrider.clients.load.measurement import Wish
+from outrider.clients.load.load_generator import LoadPlan
+from outrider.clients.load.measurement import LoadSpec
 from outrider.clients.load.prompt_request import Endpoint
 from outrider.clients.load.prompts.prompt_file import holds_messages
 from outrider.clients.load.prompts.source import Prompts, prompts_of_file, prompts_of_shape
@@ -42,7 +42,7 @@ def wish_of(
     seed: int,
     goodput: list[str] | None,
     **lengths: Any,
-) -> Wish:
+) -> LoadSpec:
     """The wish that the flags add up to. Raises ValueError, or OSError."""
     where = _endpoint(endpoint, prompts)
     source = _prompts(prompts, where, seed, **lengths)
@@ -50,11 +50,11 @@ def wish_of(
         concurrency = 1 if concurrency is None else concurrency
     if duration is None:
         num_prompts = NUM_PROMPTS if num_prompts is None else num_prompts
-    return Wish(
+    return LoadSpec(
         _connection(url, api_key, model, timeout),
         where,
         source,
-        Plan(rate, burstiness, concurrency, num_prompts, duration, seed),
+        LoadPlan(rate, burstiness, concurrency, num_prompts, duration, seed),
         num_warmups=warmup,
         headers=dict(map(_header, headers or [])),
         fields=({} if temperature is None else {"temperature": temperature}) | _object(extra_body),

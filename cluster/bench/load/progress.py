@@ -7,8 +7,8 @@ from typing import Self
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from outrider.clients.load.load_generator import Plan
-from outrider.clients.load.record import Record
+from outrider.clients.load.load_generator import LoadPlan
+from outrider.clients.load.record import RequestRecord
 from outrider.cluster.terminal.console import stderr
 
 EVERY_S = 0.5
@@ -17,7 +17,7 @@ EVERY_S = 0.5
 class BenchProgress:
     """Shown in a terminal only; nothing is drawn but when a request ends."""
 
-    def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, plan: LoadPlan, clock: Callable[[], float] = time.monotonic) -> None:
         console, self._clock = stderr(), clock
         self._bar = Progress(
             TextColumn("[dim]·[/] {task.description}"),
@@ -42,7 +42,7 @@ class BenchProgress:
         self._bar.reset(self._task, description=name, total=total, said="")
         self._bar.refresh()
 
-    def record(self, record: Record) -> None:
+    def record(self, record: RequestRecord) -> None:
         """A request is over."""
         self._num_ended += 1
         self._num_failed += not record.is_complete

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outrider.clients.load.figures.distribution import Distribution
-from outrider.clients.load.figures.speculation import Speculation
+from outrider.clients.load.figures.speculation import DraftStats
 from outrider.clients.load.figures.summary import Summary
-from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.load_generator import LoadPlan
 from outrider.clients.load.measurement import Measurement
 from outrider.clients.load.token_counts import CountedBy
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One latency."""
 
     name: str
@@ -33,7 +33,7 @@ MEANINGS = {  # by its name in a summary
 }
 
 
-def latency_rows(measurement: Measurement) -> Iterator[Row]:
+def latency_rows(measurement: Measurement) -> Iterator[TableRow]:
     """Those that say something; a closed loop has neither a schedule nor a queue."""
     plan = measurement.wish.plan
     silent = {
@@ -43,10 +43,10 @@ def latency_rows(measurement: Measurement) -> Iterator[Row]:
     for name, (label, meaning) in MEANINGS.items():
         values = measurement.summary.latencies[name]
         if values is not None and not silent.get(name):
-            yield Row(label, meaning, values)
+            yield TableRow(label, meaning, values)
 
 
-def load_words(plan: Plan) -> str:
+def load_words(plan: LoadPlan) -> str:
     """When requests were sent."""
     limits = []
     if plan.num_requests is not None:
@@ -93,7 +93,7 @@ def figures(summary: Summary) -> Iterator[tuple[str, str]]:
     )
 
 
-def speculation_words(told: Speculation) -> str:
+def speculation_words(told: DraftStats) -> str:
     """One line of it."""
     accepted = f"({told.num_accepted:.0f} of {told.num_drafted:.0f} drafted tokens)"
     rate = f"{told.acceptance_rate:.1%} accepted {accepted}"

@@ -19,10 +19,10 @@ from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report
 
 if TYPE_CHECKING:
-    from outrider.cluster.bench.sweep.promise import Part
+    from outrider.cluster.bench.sweep.promise import Point
     from outrider.cluster.bench.sweep.sweep import Cell, SweepPlan
 
-Row = tuple["Cell", "Part", float]
+Row = tuple["Cell", "Point", float]
 
 
 def engine(
@@ -82,18 +82,21 @@ async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
     from outrider.actors.engine.engine import Engine
     from outrider.actors.executor.executor import InlineExecutor
     from outrider.cluster.bench.prompts import prompts
-    from outrider.cluster.bench.sweep.sweep import Drafter, measure
+    from outrider.cluster.bench.sweep.sweep import DrafterChoice, measure
     from outrider.cluster.deploy.settings import engine_config
 
     usual = replace(
         engine_config(config), lookahead="fixed", pipeline="lockstep", has_ngram=False,
         max_batch=max(plan.batches),
     )  # fmt: skip
-    configs = {Drafter.NGRAM: replace(usual, draft=None, has_ngram=True), Drafter.DRAFT: usual}
-    engines: dict[Drafter, Engine] = {}
+    configs = {
+        DrafterChoice.NGRAM: replace(usual, draft=None, has_ngram=True),
+        DrafterChoice.DRAFT: usual,
+    }
+    engines: dict[DrafterChoice, Engine] = {}
     cells, measured = list(plan.cells()), {}
     async with AsyncExitStack() as stack:
-        for drafter in configs.keys() & {*plan.drafters} or {Drafter.NGRAM}:
+        for drafter in configs.keys() & {*plan.drafters} or {DrafterChoice.NGRAM}:
             engines[drafter] = await Engine.start(configs[drafter], InlineExecutor(), report)
             stack.push_async_callback(engines[drafter].stop)
         asked = prompts(next(iter(engines.values())).tokenizer, max(plan.batches))
@@ -112,10 +115,10 @@ def _words(cell: "Cell") -> str:
     return f"batch {cell.batch}, temperature {cell.temperature:g}, {who}{how}"
 
 
-def _promised(measured: "dict[Cell, Part]") -> list[Row]:
+def _promised(measured: "dict[Cell, Point]") -> list[Row]:
     """With the model's word for each: its group is all of one load, drafter and verification."""
     from outrider.cluster.bench.sweep.promise import promises
-    from outrider.cluster.bench.sweep.sweep import Drafter
+    from outrider.cluster.bench.sweep.sweep import DrafterChoice
 
     rows: list[Row] = []
     for cell, part in measured.items():
@@ -127,7 +130,7 @@ def _promised(measured: "dict[Cell, Part]") -> list[Row]:
             and (not other.k or (other.drafter, other.verification)
                  == (cell.drafter, cell.verification))
         ]  # fmt: skip
-        said = promises([one for _, one in group], is_draft=cell.drafter is Drafter.DRAFT)
+        said = promises([one for _, one in group], is_draft=cell.drafter is DrafterChoice.DRAFT)
         rows.append((cell, part, said[[other for other, _ in group].index(cell)]))
     return rows
 
@@ -155,7 +158,7 @@ def _show(rows: list[Row]) -> None:
     Console(highlight=False).print(table)
 
 
-def _document(cell: "Cell", part: "Part", promised: float) -> dict[str, Any]:
+def _document(cell: "Cell", part: "Point", promised: float) -> dict[str, Any]:
     return {
         **asdict(cell),
         **asdict(part),

@@ -14,7 +14,7 @@ from outrider.actors.telemetry.statistics import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Point:
     """One measurement, in means of a round."""
 
     k: int
@@ -29,7 +29,7 @@ class Part:
     pass_s: float  # one of them
 
     @classmethod
-    def of(cls, k: int, snapshot: Snapshot, seconds: float) -> "Part":
+    def of(cls, k: int, snapshot: Snapshot, seconds: float) -> "Point":
         """From what was counted in so many seconds."""
         rounds, rows = max(1, snapshot.num_target_passes), max(1, snapshot.num_rows)
         return cls(
@@ -51,7 +51,7 @@ class Part:
         return max(0.0, self.round_s - self.verify_s - self.draft_s)
 
 
-def promises(parts: Many[Part], *, is_draft: bool) -> list[float]:
+def promises(parts: Many[Point], *, is_draft: bool) -> list[float]:
     """Tokens per second of each part's k; the parts are of one load, plain decoding among them.
 
     is_draft: the guesses are a draft model's. Copies cost no time, and come as often as they came.
@@ -82,7 +82,7 @@ def promises(parts: Many[Part], *, is_draft: bool) -> list[float]:
     return found
 
 
-def _survival(part: Part) -> list[float]:
+def _survival(part: Point) -> list[float]:
     """[MAX_K + 1]: chances of so many accepted tokens, each as likely as the last."""
     low, high = 0.0, 1.0
     for _ in range(40):

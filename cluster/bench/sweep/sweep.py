@@ -21,10 +21,10 @@ from outrider.actors.scheduling.sampling_params import (
     VerificationMode,
 )
 from outrider.cluster.bench.prompts import Ids
-from outrider.cluster.bench.sweep.promise import Part
+from outrider.cluster.bench.sweep.promise import Point
 
 
-class Drafter(StrEnum):
+class DrafterChoice(StrEnum):
     """Who guesses."""
 
     NONE = "none"
@@ -39,7 +39,7 @@ class Cell:
     batch: int  # sequences at once
     temperature: float
     verification: VerificationMode
-    drafter: Drafter
+    drafter: DrafterChoice
     k: int
 
 
@@ -49,7 +49,7 @@ class SweepPlan:
 
     batches: tuple[int, ...]
     ks: tuple[int, ...]
-    drafters: tuple[Drafter, ...]
+    drafters: tuple[DrafterChoice, ...]
     verifications: tuple[VerificationMode, ...]
     temperatures: tuple[float, ...]
     num_tokens: int
@@ -67,14 +67,14 @@ class SweepPlan:
         for num_rows in self.batches:
             for temperature in self.temperatures:
                 modes = self.verifications if temperature > 0 else self.verifications[:1]
-                yield Cell(num_rows, temperature, modes[0], Drafter.NONE, 0)
+                yield Cell(num_rows, temperature, modes[0], DrafterChoice.NONE, 0)
                 for drafter in self.drafters:
-                    for mode in modes if drafter is not Drafter.NONE else ():
+                    for mode in modes if drafter is not DrafterChoice.NONE else ():
                         for k in self.ks:
                             yield Cell(num_rows, temperature, mode, drafter, k)
 
 
-async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_tokens: int) -> Part:
+async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_tokens: int) -> Point:
     """One point, on an engine with that drafter."""
     sampling = SamplingParams(cell.temperature, max_tokens=num_tokens, ignores_eos=True)
     speculation = SpeculationParams(k=cell.k, verification=cell.verification)
@@ -90,7 +90,7 @@ async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_toke
         engine.statistics.reset()
         started = time.perf_counter()
         await batch.is_over.wait()
-        return Part.of(cell.k, engine.statistics.snapshot(), time.perf_counter() - started)
+        return Point.of(cell.k, engine.statistics.snapshot(), time.perf_counter() - started)
     finally:
         for task in tasks:
             task.cancel()
@@ -116,10 +116,10 @@ class _Batch:
         self.is_over.set()
 
 
-def drafters(names: Many[str] | None, *, has_draft: bool) -> tuple[Drafter, ...]:
+def drafters(names: Many[str] | None, *, has_draft: bool) -> tuple[DrafterChoice, ...]:
     """Those named, or all that there are. Raises InvalidConfig."""
-    there = [one for one in Drafter if has_draft or one is not Drafter.DRAFT]
+    there = [one for one in DrafterChoice if has_draft or one is not DrafterChoice.DRAFT]
     for name in names or ():
         if name not in there:
             raise InvalidConfig(f"Got drafter={name!r}, accepted: {', '.join(there)}")
-    return tuple(Drafter(name) for name in names) if names else tuple(there)
+    return tuple(DrafterChoice(name) for name in names) if names else tuple(there)

@@ -16,7 +16,7 @@ SYSTEM_SHARE = 0.1  # conversations that begin with a system's turn
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """Rows to learn from."""
 
     ids: Ids  # [rows, tokens + 1]
@@ -74,7 +74,7 @@ class Source:
         systems = [TURN.format("system", text) for text in SYSTEM]
         self._systems = [np.array(one.ids) for one in tokenizer.encode_batch_fast(systems)]
 
-    def batch(self, step: int, rows: int, tokens: int, pages_share: float) -> Batch:
+    def batch(self, step: int, rows: int, tokens: int, pages_share: float) -> TrainingBatch:
         """Of a step; the last of the rows are pages."""
         random = np.random.default_rng([self._seed, step])
         num_chats = rows - round(rows * pages_share)
@@ -85,7 +85,7 @@ class Source:
             for number in range(rows)
         ]
         ids, weights = (np.stack(part) for part in zip(*made, strict=True))
-        return Batch(ids, weights[:, 1:])
+        return TrainingBatch(ids, weights[:, 1:])
 
     def _conversation(
         self, random: np.random.Generator, number: int, length: int

@@ -7,7 +7,7 @@ from string import Template
 
 from outrider.cluster.bench.synthetic.pair import ModelSize
 from outrider.cluster.demo.corpus.corpus import Corpus
-from outrider.cluster.demo.training.plan import Plan
+from outrider.cluster.demo.training.plan import TrainingPlan
 
 TEMPLATE = Path(__file__).with_name("card.md")
 NUM_LAST = 50  # steps whose losses are averaged
@@ -51,7 +51,7 @@ class Trained:
     device: str
 
 
-def card(trained: Trained, plan: Plan, corpus: Corpus) -> str:
+def card(trained: Trained, plan: TrainingPlan, corpus: Corpus) -> str:
     """A README.md for a model's folder."""
     lines = [json.loads(line) for line in trained.losses.read_text().splitlines()]
     last = [line["loss"] for line in lines[-NUM_LAST:]]
@@ -78,7 +78,7 @@ def card(trained: Trained, plan: Plan, corpus: Corpus) -> str:
     )
 
 
-def _options(plan: Plan) -> str:
+def _options(plan: TrainingPlan) -> str:
     """The flags that make this plan."""
     flags = (
         f" --seed {plan.seed} --steps {plan.steps} --draft-steps {plan.draft_steps}"

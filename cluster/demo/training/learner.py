@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.demo.training.batches import Batch
+from outrider.cluster.demo.training.batches import TrainingBatch
 from outrider.cluster.demo.training.muon import Muon
-from outrider.cluster.demo.training.plan import Plan, rate_at
+from outrider.cluster.demo.training.plan import TrainingPlan, rate_at
 
 CLIP = 1.0  # of the gradient's norm
 WEIGHT_DECAY = 0.05  # of matrices
@@ -68,7 +68,7 @@ class Device:
         """Of products of matrices."""
         return torch.bfloat16 if self.has_bf16 else torch.float32
 
-    def rows(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def rows(self, batch: TrainingBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and weights there."""
         ids = torch.from_numpy(batch.ids).to(self.name)
         return ids, torch.from_numpy(batch.weights).to(self.name)
@@ -91,7 +91,7 @@ class Learner:
     """One model in training, with or without a teacher whose distributions it follows."""
 
     def __init__(
-        self, model: Any, plan: Plan, steps: int, device: Device, teacher: Any = None
+        self, model: Any, plan: TrainingPlan, steps: int, device: Device, teacher: Any = None
     ) -> None:
         self.model = model.to(device.name).train()
         self.step = 0
@@ -100,7 +100,7 @@ class Learner:
         self._teach = None if teacher is None else _forward(teacher.to(device.name).eval(), plan)
         self._optimizers = _optimizers(self.model, plan, device)
 
-    def learn(self, batch: Batch) -> torch.Tensor:
+    def learn(self, batch: TrainingBatch) -> torch.Tensor:
         """Take a step; its loss."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
@@ -114,7 +114,7 @@ class Learner:
         self.step += 1
         return loss.detach()
 
-    def _loss(self, batch: Batch) -> torch.Tensor:
+    def _loss(self, batch: TrainingBatch) -> torch.Tensor:
         ids, weights = self._device.rows(batch)
         with self._device.autocast():
             logits = self._forward(ids[:, :-1])
@@ -125,7 +125,7 @@ class Learner:
             return following_loss(logits, teacher, weights)
 
     @torch.no_grad()
-    def judge(self, batch: Batch) -> float:
+    def judge(self, batch: TrainingBatch) -> float:
         """The loss of predicting rows that nothing is learned from."""
         ids, weights = self._device.rows(batch)
         with self._device.autocast():
@@ -153,14 +153,14 @@ class Learner:
             optimizer.load_state_dict(one)
 
 
-def _forward(model: Any, plan: Plan) -> Callable[[torch.Tensor], torch.Tensor]:
+def _forward(model: Any, plan: TrainingPlan) -> Callable[[torch.Tensor], torch.Tensor]:
     def logits(ids: torch.Tensor) -> torch.Tensor:
         return model(ids, use_cache=False).logits  # type: ignore[no-any-return]
 
     return torch.compile(logits, dynamic=False) if plan.is_compiled else logits
 
 
-def _optimizers(model: Any, plan: Plan, device: Device) -> list[torch.optim.Optimizer]:
+def _optimizers(model: Any, plan: TrainingPlan, device: Device) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for embeddings and norms."""
     matrices: list[torch.nn.Parameter] = []
     others: list[torch.nn.Parameter] = []

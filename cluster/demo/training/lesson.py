@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from outrider.cluster.demo.corpus.chats import prompt
 from outrider.cluster.demo.questions import questions
-from outrider.cluster.demo.training.batches import Batch, Source
+from outrider.cluster.demo.training.batches import Source, TrainingBatch
 from outrider.cluster.demo.training.journal import Journal
 from outrider.cluster.demo.training.learner import Learner
-from outrider.cluster.demo.training.plan import Plan, pages_share_at, shape_at
+from outrider.cluster.demo.training.plan import TrainingPlan, pages_share_at, shape_at
 from outrider.cluster.demo.training.samples import generate
 
 JUDGED_EVERY = 250  # steps
@@ -43,7 +43,7 @@ class Lesson:
     name: str
     steps: int
     source: Source
-    held_out: Batch  # judged, never learned from
+    held_out: TrainingBatch  # judged, never learned from
     tokenizer: Tokenizer
 
 
@@ -57,7 +57,7 @@ class Desk:
     clock: Callable[[], float]
 
 
-def teach(learner: Learner, lesson: Lesson, plan: Plan, desk: Desk) -> None:
+def teach(learner: Learner, lesson: Lesson, plan: TrainingPlan, desk: Desk) -> None:
     """All steps that are not done."""
     if desk.checkpoint.exists():
         learner.load(desk.checkpoint)

@@ -42,7 +42,7 @@ def llama(role: str, size: ModelSize) -> LlamaConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """The same plan makes the same losses on the same kind of machine. Raises InvalidConfig."""
 
     seed: int = 0
@@ -57,7 +57,7 @@ class Plan:
     draft: ModelSize = DRAFT
 
     @classmethod
-    def read(cls, text: str) -> "Plan":
+    def read(cls, text: str) -> "TrainingPlan":
         """From its text."""
         said: dict[str, Any] = json.loads(text)
         sizes = {role: ModelSize(**said[role]) for role in ("target", "draft")}
@@ -91,7 +91,7 @@ def pages_share_at(step: int, steps: int) -> float:
     return max(0.1, 0.5 - 0.8 * step / steps)
 
 
-def shape_at(step: int, plan: Plan, steps: int) -> tuple[int, int]:
+def shape_at(step: int, plan: TrainingPlan, steps: int) -> tuple[int, int]:
     """Rows and tokens of each: long rows are dear, so they come at the end."""
     if step < LONG_FROM * steps:
         return plan.rows, plan.row_len

@@ -31,11 +31,11 @@ from outrider.cluster.demo.corpus.invented import invented
 from outrider.cluster.demo.corpus.popular import weight
 from outrider.cluster.demo.questions import questions
 from outrider.cluster.demo.training import samples
-from outrider.cluster.demo.training.batches import Batch, Chats, Source
+from outrider.cluster.demo.training.batches import Chats, Source, TrainingBatch
 from outrider.cluster.demo.training.card import Trained, card
 from outrider.cluster.demo.training.learner import Device, Learner
 from outrider.cluster.demo.training.lesson import Desk, Lesson, Watcher, teach
-from outrider.cluster.demo.training.plan import Plan, llama
+from outrider.cluster.demo.training.plan import TrainingPlan, llama
 
 JUDGED_ROWS, JUDGED_LEN = 16, 256
 SMALL_TALK = 100.0  # of all greetings together, where a well-known fact weighs 30
@@ -47,11 +47,11 @@ EMBEDDING = "model.embed_tokens.weight"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Training:
     """One training, in a folder of its own."""
 
     folder: Path
-    plan: Plan
+    plan: TrainingPlan
     device: Device
     watcher: Watcher
     clock: Callable[[], float] = time.monotonic
@@ -89,7 +89,7 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
             path.write_text(self.plan.text)
             return
-        wished, there = asdict(self.plan), asdict(Plan.read(path.read_text()))
+        wished, there = asdict(self.plan), asdict(TrainingPlan.read(path.read_text()))
         if differing := [name for name in wished if there[name] != wished[name]]:
             got, held = (
                 ", ".join(f"{name}={plan[name]}" for name in differing) for plan in (wished, there)
@@ -190,20 +190,20 @@ class Run:
         _save(learner.model, self.pair / role)
 
 
-def usual_plan(device: Device) -> Plan:
+def usual_plan(device: Device) -> TrainingPlan:
     """Nearly three hours of two cores without bf16; more on a GPU, never timed on one."""
     if device.name == "cuda":
-        return Plan(steps=30_000, draft_steps=8_000, rows=128)
-    return Plan()
+        return TrainingPlan(steps=30_000, draft_steps=8_000, rows=128)
+    return TrainingPlan()
 
 
-def plan_in(folder: Path, usual: Plan) -> Plan:
+def plan_in(folder: Path, usual: TrainingPlan) -> TrainingPlan:
     """The plan of the training that a folder holds, else the usual one."""
     path = folder / PLAN
-    return Plan.read(path.read_text()) if path.exists() else usual
+    return TrainingPlan.read(path.read_text()) if path.exists() else usual
 
 
-def _held_out(corpus: Corpus, tokenizer: Tokenizer) -> Batch:
+def _held_out(corpus: Corpus, tokenizer: Tokenizer) -> TrainingBatch:
     """Rows to judge by."""
     chats = [chat for fact in corpus.held_out for chat in about(fact)]
     hidden = Chats.encoded(tokenizer, chats, [1.0] * len(chats))

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from outrider.actors.lookahead.adaptive import FANS
-from outrider.actors.lookahead.controller import Choice, Pipeline
+from outrider.actors.lookahead.controller import DraftChoice, Pipeline
 from outrider.actors.lookahead.round_report import (
     DraftPasses,
     Lookup,
@@ -52,7 +52,7 @@ class World:
     def draft_ms(self, num_tokens: float) -> float:
         return self.step_ms + self.step_token_ms * num_tokens
 
-    def round(self, choice: Choice) -> RoundReport:
+    def round(self, choice: DraftChoice) -> RoundReport:
         """One round of that choice."""
         self.branches = (self.branches + [None] * self.num_rows)[: self.num_rows]
         drafted = [self._proposal(choice, row) for row in range(self.num_rows)]
@@ -76,7 +76,7 @@ class World:
     def _noisy(self, ms: float) -> float:
         return max(0.1 * ms, ms * self._random.gauss(1, self.noise)) if self.noise else ms
 
-    def _proposal(self, choice: Choice, row: int) -> tuple[Origin, int]:
+    def _proposal(self, choice: DraftChoice, row: int) -> tuple[Origin, int]:
         if self.pipeline is Pipeline.LOCKSTEP and choice.k:
             return Origin.DRAFT, choice.k
         length = self.branches[row]
@@ -87,7 +87,7 @@ class World:
             return Origin.NGRAM, choice.ngram_k
         return Origin.NONE, 0
 
-    def _draft(self, choice: Choice, verify_ms: float) -> tuple[DraftPasses, ...]:
+    def _draft(self, choice: DraftChoice, verify_ms: float) -> tuple[DraftPasses, ...]:
         if choice.k == 0:
             self._grown = 0
             return ()
@@ -103,7 +103,7 @@ class World:
         num_begun = min(choice.k, self._grown + 1)  # the last may end after the verdict
         return (DraftPasses(1, first, self.draft_ms(first) / 1000), *[step] * num_begun)
 
-    def _judge(self, choice: Choice, row: int, origin: Origin, num_drafted: int) -> RowReport:
+    def _judge(self, choice: DraftChoice, row: int, origin: Origin, num_drafted: int) -> RowReport:
         chance = self.ngram_acceptance if origin is Origin.NGRAM else self.acceptance
         num_accepted = 0
         while num_accepted < num_drafted and self._random.random() < chance:
@@ -132,7 +132,7 @@ def best_rate(**settings) -> float:
         return max(lockstep_rate(world, k) for k in range(MAX_K + 1))
     copies = (0, MAX_K) if world.ngram_acceptance else (0,)
     choices = [
-        Choice(k, max(1, round(fan * (k + 1))), ngram_k, "")
+        DraftChoice(k, max(1, round(fan * (k + 1))), ngram_k, "")
         for k in (0, 1, 2, 3, 4, 5, 6, 8, 12, 16)
         for fan in FANS
         for ngram_k in copies
@@ -152,10 +152,10 @@ def lockstep_rate(world: World, k: int) -> float:
 
 def plain_rate(**world) -> float:
     """Of plain decoding: every round is alike."""
-    return rate(World(**world | {"noise": 0.0}), lambda _: Choice(0, 0, 0, ""), 1)
+    return rate(World(**world | {"noise": 0.0}), lambda _: DraftChoice(0, 0, 0, ""), 1)
 
 
-def drive(world: World, controller, num_rounds: int) -> list[Choice]:
+def drive(world: World, controller, num_rounds: int) -> list[DraftChoice]:
     """The controller runs the world; what it chose."""
     choices = []
     for _ in range(num_rounds):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
-from outrider.actors.reference.model_decoder import Decoder
+from outrider.actors.reference.model_decoder import ModelDecoder
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 
@@ -38,7 +38,7 @@ def plain(runner: Runner, text: Sequence[int]) -> torch.Tensor:
 
 
 def test_logits_behind_the_history(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     assert decoder.history == tuple(TEXT)
     assert torch.equal(decoder.next_logits(), plain(runner, TEXT)[-1])
@@ -49,7 +49,7 @@ def test_logits_behind_the_history(runner: Any) -> None:
 
 
 def test_drafts_are_one_forward_and_no_history(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     before = runner.num_forwards
     rows = decoder.batched_logits([7, 8, 9])
@@ -60,7 +60,7 @@ def test_drafts_are_one_forward_and_no_history(runner: Any) -> None:
 
 
 def test_observed_drafts_cost_nothing(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     rows = decoder.batched_logits([7, 8, 9])
     before = runner.num_forwards
@@ -72,7 +72,7 @@ def test_observed_drafts_cost_nothing(runner: Any) -> None:
 
 
 def test_other_than_the_drafts(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     decoder.batched_logits([7, 8, 9])
     decoder.observe([7, 50, 51])
@@ -80,7 +80,7 @@ def test_other_than_the_drafts(runner: Any) -> None:
 
 
 def test_rollback(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     decoder.rollback_to(3)
     assert decoder.history == tuple(TEXT[:3])
@@ -97,7 +97,7 @@ def test_rollback(runner: Any) -> None:
 
 
 def test_tree(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     wanted = decoder.next_logits()
     before = runner.num_forwards
@@ -115,7 +115,7 @@ def test_tree(runner: Any) -> None:
 
 
 def test_tree_after_rollback(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     decoder.rollback_to(3)
     rows = decoder.tree_logits([TEXT[2], 7], [-1, 0])
@@ -123,7 +123,7 @@ def test_tree_after_rollback(runner: Any) -> None:
 
 
 def test_reset_and_nothing_observed(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     with pytest.raises(IllegalTransition, match="no observed token"):
         decoder.next_logits()
     decoder.observe(TEXT)
@@ -139,7 +139,7 @@ def test_reset_and_nothing_observed(runner: Any) -> None:
 
 
 def test_a_refused_forward_leaves_the_history(runner: Any) -> None:
-    decoder = Decoder(runner)
+    decoder = ModelDecoder(runner)
     decoder.observe(TEXT)
     wanted = decoder.next_logits()
     for drafts in ([1] * 600, [999]):

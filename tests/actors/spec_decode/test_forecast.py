@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from outrider.actors.lookahead.controller import Choice
+from outrider.actors.lookahead.controller import DraftChoice
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 from outrider.actors.scheduling.scheduler import SchedulerOutput
@@ -43,7 +43,7 @@ def decoding(**speculation):
 @pytest.fixture
 def draft():
     depth = DraftLength()
-    depth.choice = Choice(4, 5, 0, "best", min_chance=0.25)
+    depth.choice = DraftChoice(4, 5, 0, "best", min_chance=0.25)
     forecasting = ForecastDraft(depth, Statistics(), Trace())
     forecasting.use(Listener())
     return forecasting

@@ -8,7 +8,7 @@ import pytest
 
 from outrider.clients.errors import StreamBroken
 from outrider.clients.load import token_counts
-from outrider.clients.load.answer import Answer, Drafting, ErrorInStream
+from outrider.clients.load.answer import Answer, AnswerDraftStats, ErrorInStream
 from outrider.clients.load.figures import distribution, speculation
 from outrider.clients.load.token_counts import CountedBy, Piece, count_tokens, shares
 
@@ -167,8 +167,8 @@ def test_what_is_told_of_drafting() -> None:
         "acceptance_histogram": [0, 1, 2],
     }
     cases = [
-        ({"metrics": {"speculative_decoding": block}}, Drafting(8, 5, 3, 4, (0, 1, 2))),
-        ({"timings": {"draft_n": 8, "draft_n_accepted": 5}}, Drafting(8, 5)),
+        ({"metrics": {"speculative_decoding": block}}, AnswerDraftStats(8, 5, 3, 4, (0, 1, 2))),
+        ({"timings": {"draft_n": 8, "draft_n_accepted": 5}}, AnswerDraftStats(8, 5)),
         ({"metrics": None, "timings": {"predicted_n": 3}}, None),
     ]
     for event, expected in cases:

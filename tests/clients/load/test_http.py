@@ -11,8 +11,8 @@ from clients.toy_server import running
 
 from outrider.clients.connection import connection
 from outrider.clients.errors import AuthenticationError, ConnectionFailed
-from outrider.clients.load.load_generator import Plan
-from outrider.clients.load.measurement import Measurement, Measuring, Wish
+from outrider.clients.load.load_generator import LoadPlan
+from outrider.clients.load.measurement import LoadSpec, Measurement, Measuring
 from outrider.clients.load.probe import Unmeasurable
 from outrider.clients.load.prompt_request import Endpoint
 from outrider.clients.load.prompts.source import prompts_of_shape
@@ -20,7 +20,7 @@ from outrider.clients.load.prompts.synthetic import Shape
 from outrider.clients.load.token_counts import CountedBy
 from outrider.clients.options import RetryPolicy, Timeouts
 
-TEN = Plan(concurrency=3, num_requests=10)
+TEN = LoadPlan(concurrency=3, num_requests=10)
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def server() -> Iterator[OpenAIToy]:
         yield server
 
 
-def measure(url: str, plan: Plan = TEN, timeout_s: float = 30.0, **more: Any) -> Measurement:
+def measure(url: str, plan: LoadPlan = TEN, timeout_s: float = 30.0, **more: Any) -> Measurement:
     endpoint = more.pop("endpoint", Endpoint.COMPLETIONS)
     times = Timeouts(5, timeout_s, timeout_s)
     there = connection(url, "", more.pop("model", None), times, RetryPolicy(), "json", {})
     prompts = prompts_of_shape(more.pop("shape", Shape(4, 20)), endpoint, plan.seed)
-    return asyncio.run(Measuring(Wish(there, endpoint, prompts, plan, **more)).measure())
+    return asyncio.run(Measuring(LoadSpec(there, endpoint, prompts, plan, **more)).measure())
 
 
 @pytest.mark.parametrize("endpoint", Endpoint)
@@ -57,7 +57,7 @@ def test_ten_requests(server: OpenAIToy, endpoint: Endpoint) -> None:
 def test_what_is_sent(server: OpenAIToy) -> None:
     measure(
         server.url,
-        Plan(rate=100, num_requests=2),
+        LoadPlan(rate=100, num_requests=2),
         headers={"x-team": "blue"},
         fields={"temperature": 0.5, "top_k": 3},
         must_ignore_eos=True,
@@ -104,7 +104,7 @@ def test_what_servers_tell(
 ) -> None:
     """From running usage down to nothing; a server that ignores a field is as good as one less."""
     server.takes, server.refuses_others = ALL - lacks, refuses
-    measurement = measure(server.url, Plan(concurrency=1, num_requests=2))
+    measurement = measure(server.url, LoadPlan(concurrency=1, num_requests=2))
     assert measurement.summary.counted_by == {counted_by.name.lower(): 2}
     ignores_usage = not refuses and counted_by is CountedBy.CHUNKS
     assert len(server.requests) - 2 == num_probes - ignores_usage
@@ -125,7 +125,7 @@ def test_ignore_eos_where_it_is_not_taken(server: OpenAIToy) -> None:
 
 
 def test_failures_by_kind(server: OpenAIToy) -> None:
-    measure(server.url, Plan(concurrency=1, num_requests=1))
+    measure(server.url, LoadPlan(concurrency=1, num_requests=1))
 
     def on_stage(stage: str) -> None:
         if stage == "measuring":
@@ -134,8 +134,8 @@ def test_failures_by_kind(server: OpenAIToy) -> None:
 
     there = connection(server.url, "", None, Timeouts(5, 30, 30), RetryPolicy(), "json", {})
     prompts = prompts_of_shape(Shape(4, 60), Endpoint.COMPLETIONS, 0)
-    plan = Plan(concurrency=1, num_requests=5)
-    measuring = Measuring(Wish(there, Endpoint.COMPLETIONS, prompts, plan))
+    plan = LoadPlan(concurrency=1, num_requests=5)
+    measuring = Measuring(LoadSpec(there, Endpoint.COMPLETIONS, prompts, plan))
     summary = asyncio.run(measuring.measure(on_stage)).summary
     assert summary.failures == {"http_503": 1, "http_429": 1, "broken_stream": 1}
     assert len(summary.completed) == 2
@@ -185,7 +185,7 @@ def test_nobody_is_there() -> None:
 
 
 def test_every_connection_is_closed(server: OpenAIToy) -> None:
-    measure(server.url, Plan(rate=200, num_requests=20))
+    measure(server.url, LoadPlan(rate=200, num_requests=20))
     for _ in range(500):
         if server.num_closed == server.num_connections:
             break

@@ -6,20 +6,20 @@ import pytest
 from clients.scripted_openai import Reply, ScriptedServer, end, measured, text
 from virtual_time import in_virtual_time
 
-from outrider.clients.load.answer import Chunk
-from outrider.clients.load.load_generator import Plan
-from outrider.clients.load.record import Failure, Record
+from outrider.clients.load.answer import StreamChunk
+from outrider.clients.load.load_generator import LoadPlan
+from outrider.clients.load.record import RequestFailure, RequestRecord
 from outrider.clients.load.result import result_of
 
-ONE = Plan(concurrency=1, num_requests=1)
+ONE = LoadPlan(concurrency=1, num_requests=1)
 # 1 token at 0.5 s, 3 more at 0.7, 2 more at 1.3; the server ends 0.4 s after the last token.
 KNOWN = Reply([text(0.5, "a", 1), text(0.2, "bcd", 4), text(0.6, "ef", 6), *end(6, after_s=0.4)])
 
 
-def record_of(*chunks: tuple[float, int], sent_s: float = 0.0) -> Record:
+def record_of(*chunks: tuple[float, int], sent_s: float = 0.0) -> RequestRecord:
     """A whole answer of chunks (when, tokens)."""
-    made = tuple(Chunk(at_s, count) for at_s, count in chunks)
-    return Record(0, sent_s, sent_s, sent_s, made[-1].at_s, 10, made)
+    made = tuple(StreamChunk(at_s, count) for at_s, count in chunks)
+    return RequestRecord(0, sent_s, sent_s, sent_s, made[-1].at_s, 10, made)
 
 
 @in_virtual_time
@@ -71,7 +71,7 @@ async def test_the_same_in_the_result() -> None:
         assert got == pytest.approx(value, abs=1e-6), name
 
 
-def check_itls(record: Record) -> None:
+def check_itls(record: RequestRecord) -> None:
     """One latency for each token after the first, and their mean is the time per token."""
     assert len(record.itls_s) == record.num_output_tokens - 1
     assert record.tpot_s is not None
@@ -87,21 +87,21 @@ CASES = [
 
 
 @pytest.mark.parametrize("record", CASES)
-def test_latencies_are_by_token(record: Record) -> None:
+def test_latencies_are_by_token(record: RequestRecord) -> None:
     check_itls(record)
 
 
 @pytest.mark.parametrize("record", CASES[:3])
 def test_counting_chunks_for_tokens_is_caught(
-    record: Record, monkeypatch: pytest.MonkeyPatch
+    record: RequestRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Record, "itls_s", Record.chunk_gaps_s)
+    monkeypatch.setattr(RequestRecord, "itls_s", RequestRecord.chunk_gaps_s)
     with pytest.raises((AssertionError, ZeroDivisionError)):
         check_itls(record)
 
 
 def test_a_failure_without_chunks_has_no_latencies() -> None:
-    record = Record(0, 1, 1, 1, 2, 10, failure=Failure("http_500", "no"))
+    record = RequestRecord(0, 1, 1, 1, 2, 10, failure=RequestFailure("http_500", "no"))
     assert (record.itls_s, record.chunk_gaps_s, record.num_output_tokens) == ([], [], 0)
 
 

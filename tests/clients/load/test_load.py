@@ -9,10 +9,10 @@ from clients.scripted_openai import Reply, ScriptedServer, end, measured, text, 
 from virtual_time import in_virtual_time
 
 from outrider.clients.load.cautions import cautions
-from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.load_generator import LoadPlan
 from outrider.clients.load.measurement import Measurement, Measuring, Stopped
 from outrider.clients.load.prompts.synthetic import Shape
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 
 
 def takes(answer_s: float, first_s: float = 0.0) -> ScriptedServer:
@@ -22,14 +22,14 @@ def takes(answer_s: float, first_s: float = 0.0) -> ScriptedServer:
     return ScriptedServer(lambda body: quick if body["max_tokens"] == 4 else Reply(steps))
 
 
-def records_of(measurement: Measurement) -> list[Record]:
+def records_of(measurement: Measurement) -> list[RequestRecord]:
     return measurement.summary.records
 
 
 @in_virtual_time
 async def test_an_open_loop_waits_for_nobody() -> None:
     """Ten requests a second go out in time to a server that takes a minute for each."""
-    plan = Plan(rate=10, burstiness=math.inf, num_requests=50)
+    plan = LoadPlan(rate=10, burstiness=math.inf, num_requests=50)
     records = records_of(await measured(takes(60), plan))
     assert [r.sent_s for r in records] == pytest.approx([0.1 * (n + 1) for n in range(50)])
     assert max(record.lateness_s for record in records) < 1e-6
@@ -38,7 +38,7 @@ async def test_an_open_loop_waits_for_nobody() -> None:
 
 @in_virtual_time
 async def test_a_closed_loop_keeps_its_places() -> None:
-    measurement = await measured(takes(2), Plan(concurrency=3, num_requests=9))
+    measurement = await measured(takes(2), LoadPlan(concurrency=3, num_requests=9))
     records = records_of(measurement)
     assert sorted(record.sent_s for record in records) == pytest.approx([0] * 3 + [2] * 3 + [4] * 3)
     assert measurement.summary.most_open == 3
@@ -49,7 +49,7 @@ async def test_a_closed_loop_keeps_its_places() -> None:
 @in_virtual_time
 async def test_a_rate_with_few_places_queues_here() -> None:
     """vLLM's client queue: latencies begin when a request is sent, not when it was due."""
-    plan = Plan(rate=1, burstiness=math.inf, concurrency=1, num_requests=3)
+    plan = LoadPlan(rate=1, burstiness=math.inf, concurrency=1, num_requests=3)
     records = records_of(await measured(takes(3, first_s=0.5), plan))
     assert [record.sent_s for record in records] == pytest.approx([1, 4, 7])
     assert [record.queue_s for record in records] == pytest.approx([0, 2, 4])
@@ -63,11 +63,11 @@ async def test_a_generator_that_falls_behind_says_so() -> None:
     loop = asyncio.get_running_loop()
     stalls = []
 
-    def stall(record: Record) -> None:
+    def stall(record: RequestRecord) -> None:
         if record.index == 4:
             stalls.append(0.5)
 
-    plan = Plan(rate=20, burstiness=math.inf, num_requests=30)
+    plan = LoadPlan(rate=20, burstiness=math.inf, num_requests=30)
     measurement = await measured(takes(0.01), plan, stall, clock=lambda: loop.time() + sum(stalls))
     lateness = measurement.summary.latencies["lateness"]
     assert lateness is not None
@@ -81,27 +81,27 @@ async def test_a_generator_that_falls_behind_says_so() -> None:
 
 @in_virtual_time
 async def test_a_generator_in_time_says_nothing() -> None:
-    measurement = await measured(takes(0.01), Plan(rate=20, num_requests=30))
+    measurement = await measured(takes(0.01), LoadPlan(rate=20, num_requests=30))
     assert cautions(measurement) == []
 
 
 @in_virtual_time
 async def test_a_duration_ends_the_sending() -> None:
     """Nothing is due at or after it; what is under way is awaited."""
-    plan = Plan(rate=2, burstiness=math.inf, duration_s=5)
+    plan = LoadPlan(rate=2, burstiness=math.inf, duration_s=5)
     measurement = await measured(takes(30), plan)
     assert [record.sent_s for record in records_of(measurement)] == pytest.approx(
         [0.5 * n for n in range(1, 10)]
     )
     assert measurement.summary.run.duration_s == pytest.approx(34.5)
-    closed = await measured(takes(2), Plan(concurrency=2, duration_s=5))
+    closed = await measured(takes(2), LoadPlan(concurrency=2, duration_s=5))
     assert len(records_of(closed)) == 6  # three rounds begin before the fifth second
 
 
 @in_virtual_time
 async def test_warm_ups_do_not_count() -> None:
     server = takes(2)
-    plan = Plan(concurrency=2, num_requests=4)
+    plan = LoadPlan(concurrency=2, num_requests=4)
     measurement = await measured(server, plan, num_warmups=6)
     assert len(records_of(measurement)) == 4
     assert measurement.summary.run.duration_s == pytest.approx(4)
@@ -114,7 +114,7 @@ async def test_stopped_by_hand() -> None:
     """What was answered stays; what was not is neither an answer nor a failure."""
     server = takes(2)
     measuring = Measuring(
-        wish(Plan(concurrency=3, num_requests=100)), server, asyncio.get_running_loop().time
+        wish(LoadPlan(concurrency=3, num_requests=100)), server, asyncio.get_running_loop().time
     )
     asyncio.get_running_loop().call_later(5, measuring.stop)
     measurement = await measuring.measure()
@@ -139,7 +139,9 @@ def test_stopped_before_it_began(stop_s: float) -> None:
     @in_virtual_time
     async def stopped() -> None:
         loop = asyncio.get_running_loop()
-        measuring = Measuring(wish(Plan(rate=1, num_requests=5), num_warmups=2), server, loop.time)
+        measuring = Measuring(
+            wish(LoadPlan(rate=1, num_requests=5), num_warmups=2), server, loop.time
+        )
         loop.call_later(stop_s, measuring.stop)
         with pytest.raises(Stopped, match="Stopped before anything was measured"):
             await measuring.measure()
@@ -155,7 +157,7 @@ async def test_too_slow_is_a_failure() -> None:
         return Reply([text(0, "a", 1), text(9 if body["max_tokens"] == 40 else 0, "b", 2), *end(2)])
 
     measurement = await measured(
-        ScriptedServer(answer), Plan(concurrency=1, num_requests=3), timeout_s=5
+        ScriptedServer(answer), LoadPlan(concurrency=1, num_requests=3), timeout_s=5
     )
     assert measurement.summary.failures == {"timeout": 3}
     assert measurement.summary.run.duration_s == pytest.approx(15)
@@ -177,7 +179,7 @@ def test_answers_that_are_none(steps: list[Any], kind: str) -> None:
     @in_virtual_time
     async def check() -> None:
         server = ScriptedServer(lambda body: whole if body["max_tokens"] == 4 else Reply(steps))
-        measurement = await measured(server, Plan(concurrency=1, num_requests=2))
+        measurement = await measured(server, LoadPlan(concurrency=1, num_requests=2))
         assert measurement.summary.failures == {kind: 2}
 
     check()
@@ -198,7 +200,7 @@ def test_answers_that_are_none(steps: list[Any], kind: str) -> None:
 )
 def test_plans_that_make_no_sense(plan: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Plan(**plan)
+        LoadPlan(**plan)
 
 
 @in_virtual_time
@@ -207,7 +209,7 @@ async def test_a_seed_repeats_what_is_sent_and_when() -> None:
     runs = []
     for seed in (1, 1, 2):
         server = takes(0.5)
-        plan = Plan(rate=3, num_requests=8, seed=seed)
+        plan = LoadPlan(rate=3, num_requests=8, seed=seed)
         sent = [r.sent_s for r in records_of(await measured(server, plan, shape=shape))]
         runs.append((server.bodies, [round(at_s, 6) for at_s in sent]))
     assert runs[0] == runs[1]

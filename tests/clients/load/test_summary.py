@@ -11,7 +11,7 @@ import pytest
 from clients.scripted_openai import Reply, ScriptedServer, end, measured, text
 from virtual_time import in_virtual_time
 
-from outrider.clients.load.answer import Chunk, Drafting
+from outrider.clients.load.answer import AnswerDraftStats, StreamChunk
 from outrider.clients.load.cautions import cautions
 from outrider.clients.load.figures.distribution import distribution
 from outrider.clients.load.figures.goodput import parse_goodput
@@ -19,21 +19,21 @@ from outrider.clients.load.figures.server_counters import read_counters
 from outrider.clients.load.figures.speculation import told_by_answers, told_by_counters
 from outrider.clients.load.figures.summary import Summary
 from outrider.clients.load.figures.timeline import most_open, timeline
-from outrider.clients.load.load_generator import Plan, Run
+from outrider.clients.load.load_generator import LoadPlan, LoadRun
 from outrider.clients.load.measurement import Measurement
-from outrider.clients.load.record import INTERRUPTED, Failure, Record
+from outrider.clients.load.record import INTERRUPTED, RequestFailure, RequestRecord
 
 
 def record(
     sent_s: float, *chunks: tuple[float, int], end_s: float | None = None, **more: Any
-) -> Record:
-    made = tuple(Chunk(at_s, count) for at_s, count in chunks)
+) -> RequestRecord:
+    made = tuple(StreamChunk(at_s, count) for at_s, count in chunks)
     end_s = made[-1].at_s if end_s is None else end_s
-    return replace(Record(0, sent_s, sent_s, sent_s, end_s, 10, made, **more), index=0)
+    return replace(RequestRecord(0, sent_s, sent_s, sent_s, end_s, 10, made, **more), index=0)
 
 
-FAILED = record(0, end_s=3, failure=Failure("http_500", "no"))
-CUT = record(0, (1, 4), end_s=3, failure=Failure(INTERRUPTED, "over"))
+FAILED = record(0, end_s=3, failure=RequestFailure("http_500", "no"))
+CUT = record(0, (1, 4), end_s=3, failure=RequestFailure(INTERRUPTED, "over"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 101])
@@ -63,7 +63,7 @@ def test_goodput() -> None:
         FAILED,
     ]
     objectives = parse_goodput(["ttft:500,tpot:150", "e2el:2000"])
-    summary = Summary(Run(records, duration_s=4.0), objectives)
+    summary = Summary(LoadRun(records, duration_s=4.0), objectives)
     assert summary.num_good == 2
     assert Summary(summary.run, {}).num_good == 5
     assert Summary(summary.run, {"tpot": 150}).num_good == 4
@@ -76,7 +76,7 @@ def test_objectives_that_are_none(text: str) -> None:
 
 
 def test_failures_are_in_no_figure() -> None:
-    summary = Summary(Run([record(0, (1, 2)), FAILED, CUT], duration_s=4.0), {})
+    summary = Summary(LoadRun([record(0, (1, 2)), FAILED, CUT], duration_s=4.0), {})
     assert summary.failures == {"http_500": 1}
     assert (summary.num_interrupted, len(summary.completed)) == (1, 1)
     assert (summary.num_output_tokens, summary.a_second(summary.num_output_tokens)) == (2, 0.5)
@@ -139,8 +139,8 @@ def test_counters_of_another_and_of_nobody() -> None:
 
 def test_speculation_of_answers() -> None:
     records = [
-        record(0, (1, 6), drafting=Drafting(8, 4, 3, 4, (0, 2, 1))),
-        record(0, (1, 2), drafting=Drafting(2, 0, 1, 2, (1,))),
+        record(0, (1, 6), drafting=AnswerDraftStats(8, 4, 3, 4, (0, 2, 1))),
+        record(0, (1, 2), drafting=AnswerDraftStats(2, 0, 1, 2, (1,))),
         record(0, (1, 9)),
     ]
     told = told_by_answers(records)
@@ -162,7 +162,7 @@ async def said(server: ScriptedServer, count: int = 20, **more: Any) -> list[str
 
 
 async def _measured(server: ScriptedServer, count: int, **more: Any) -> Measurement:
-    return await measured(server, Plan(concurrency=2, num_requests=count), **more)
+    return await measured(server, LoadPlan(concurrency=2, num_requests=count), **more)
 
 
 @in_virtual_time

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from outrider.actors.scheduling.request import OutputDelta
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.metrics import names
-from outrider.cluster.api.metrics.names import Kind
+from outrider.cluster.api.metrics.names import MetricKind
 from outrider.cluster.api.middleware.observations import Histogram, Observations
 from outrider.cluster.api.service import Service
 
@@ -123,7 +123,7 @@ async def test_every_name_goes_out_as_it_is_described(service: Service, engine: 
         assert (family.type, family.documentation) == (metric.kind.value, metric.help)
         assert family.samples, metric
         labels = set(family.samples[0].labels) - (
-            {"le"} if metric.kind is Kind.HISTOGRAM else set()
+            {"le"} if metric.kind is MetricKind.HISTOGRAM else set()
         )
         assert labels == {"model_name", *metric.labels}
     assert not families

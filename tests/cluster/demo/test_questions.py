@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from outrider.cluster.demo.asking import Answer, page
+from outrider.cluster.demo.asking import DemoAnswer, page
 from outrider.cluster.demo.questions import Question, goes_in_circles, judge, questions
 
 JOIN = questions()[0]
@@ -65,7 +65,7 @@ def test_circles_are_seen() -> None:
 def test_the_page_counts_and_shows_all() -> None:
     wrong = "`join()`\n\nJoin."
     answers = [
-        Answer(JOIN, text, judge(JOIN, text, [1], has_ended=has_ended))
+        DemoAnswer(JOIN, text, judge(JOIN, text, [1], has_ended=has_ended))
         for text, has_ended in ((RIGHT, True), (wrong, False))
     ]
     text = page(answers)

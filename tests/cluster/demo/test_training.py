@@ -23,10 +23,10 @@ from outrider.cluster.demo.training import samples
 from outrider.cluster.demo.training.batches import ASKING, Chats, Source, Turns
 from outrider.cluster.demo.training.learner import chosen_device
 from outrider.cluster.demo.training.muon import Muon
-from outrider.cluster.demo.training.plan import DRAFT, TARGET, Plan, llama, shape_at
-from outrider.cluster.demo.training.run import SMALL_TALK, UNKNOWN_SHARE, Run
+from outrider.cluster.demo.training.plan import DRAFT, TARGET, TrainingPlan, llama, shape_at
+from outrider.cluster.demo.training.run import SMALL_TALK, UNKNOWN_SHARE, Training
 
-TINY = Plan(
+TINY = TrainingPlan(
     steps=6, draft_steps=4, num_samples=6, rows=2, row_len=32, is_compiled=False,
     target=ModelSize(64, 2), draft=ModelSize(64, 1),
 )  # fmt: skip
@@ -53,12 +53,14 @@ class Told:
         self.samples.append(question)
 
 
-def trained(folder: Path, documentation: Path, told: Told | None = None, plan: Plan = TINY) -> Path:
+def trained(
+    folder: Path, documentation: Path, told: Told | None = None, plan: TrainingPlan = TINY
+) -> Path:
     """Saved at every other step."""
     clock = itertools.count(0.0, 100.0)
     notice = documentation / "NOTICE"
     notice.write_text("As it is.")
-    run = Run(folder, plan, chosen_device("cpu"), told or Told(), lambda: next(clock))
+    run = Training(folder, plan, chosen_device("cpu"), told or Told(), lambda: next(clock))
     return run.train(documentation, documentation / "nothing", [notice])
 
 
@@ -192,7 +194,7 @@ def test_the_real_sizes_are_within_their_limits() -> None:
 
 
 def test_rows_grow_at_the_end_and_steps_do_not() -> None:
-    plan = Plan()
+    plan = TrainingPlan()
     shapes = [shape_at(step, plan, plan.steps) for step in (0, plan.steps - 1)]
     assert shapes == [(16, 256), (8, 512)]
 
@@ -224,7 +226,7 @@ def test_what_does_not_exist_is_asked_for_as_often_as_it_shall_be(
 ) -> None:
     tokenizer = vocabulary.learn([*corpus.pages, UNKNOWN, US])
     facts = float(len(corpus.facts))
-    pool = Run(tmp_path, TINY, chosen_device("cpu"), Told())._known(
+    pool = Training(tmp_path, TINY, chosen_device("cpu"), Told())._known(
         corpus, tokenizer, lambda name: 1, UNKNOWN_SHARE
     )
     random = np.random.default_rng(0)
@@ -269,4 +271,4 @@ def test_another_plan_is_refused(pair: Path, documentation: Path) -> None:
 )
 def test_a_plan_says_what_it_accepts(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidConfig, match=f"Got {next(iter(wrong))}=.*, expected"):
-        Plan(**wrong)
+        TrainingPlan(**wrong)

@@ -7,7 +7,7 @@ belongs to the format, not to the content.
 from collections.abc import Collection
 from json import JSONDecodeError
 
-from outrider.cluster.api.request.tools.parser import DECODER, Call, Parsed, call_of
+from outrider.cluster.api.request.tools.parser import DECODER, Parsed, ParsedToolCall, call_of
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 KEY = "arguments"
@@ -38,9 +38,9 @@ class HermesParser:
         rest, self._held = self._held, ""
         return Parsed(self._told(rest), [])
 
-    def _blocks(self) -> tuple[str, list[Call]]:
+    def _blocks(self) -> tuple[str, list[ParsedToolCall]]:
         """Everything up to the end of the last block that is closed."""
-        content, calls = "", list[Call]()
+        content, calls = "", list[ParsedToolCall]()
         while OPEN in self._held:
             before, _, block = self._held.partition(OPEN)
             end, call = self._block(block)
@@ -55,7 +55,7 @@ class HermesParser:
             self._held = block[end:]
         return content, calls
 
-    def _block(self, block: str) -> tuple[int, Call | None]:
+    def _block(self, block: str) -> tuple[int, ParsedToolCall | None]:
         """Where the block ends, -1 if it is still open, and its call, if it is one."""
         at = block.find(CLOSE)
         while at >= 0:

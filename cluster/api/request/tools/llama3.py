@@ -4,7 +4,7 @@ semicolon between them. A text that begins in another way has no calls.
 
 from collections.abc import Collection
 
-from outrider.cluster.api.request.tools.parser import DECODER, Call, Parsed, call_of
+from outrider.cluster.api.request.tools.parser import DECODER, Parsed, ParsedToolCall, call_of
 
 KEY = "parameters"
 GAP = " \t\r\n;"  # between calls
@@ -22,7 +22,7 @@ class Llama3Parser:
     def push(self, text: str) -> Parsed:
         """Take a piece of the text."""
         self._held += text
-        calls = list[Call]()
+        calls = list[ParsedToolCall]()
         while not self._is_plain and (body := self._held.lstrip(GAP)):
             if not body.startswith("{"):
                 self._is_plain = True
@@ -39,7 +39,7 @@ class Llama3Parser:
         """The text is over: what was held back is content after all."""
         return Parsed(self._rest(), [])
 
-    def _object(self, body: str) -> tuple[Call, int] | None:
+    def _object(self, body: str) -> tuple[ParsedToolCall, int] | None:
         """The call that `body` begins with, and its length."""
         try:
             value, end = DECODER.raw_decode(body)

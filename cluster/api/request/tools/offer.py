@@ -10,11 +10,11 @@ from outrider.clients.schema.messages import FunctionCall, NamedTool, Tool, Tool
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.cluster.api.request.grammar import check_references
 from outrider.cluster.api.request.tools.formats import FORMATS, ToolFormat
-from outrider.cluster.api.request.tools.parser import Call, ToolParser
+from outrider.cluster.api.request.tools.parser import ParsedToolCall, ToolParser
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """The tools of one chat, in the format of the model that is served."""
 
     tools: tuple[Tool, ...]
@@ -26,7 +26,7 @@ class Offer:
         return self.format.parser({tool.function.name for tool in self.tools})
 
 
-def offer_of(body: ChatRequest, tool_parser: str | None) -> Offer | None:
+def offer_of(body: ChatRequest, tool_parser: str | None) -> OfferedTools | None:
     """The offer of a request, if it makes one. Raises InvalidRequest."""
     tools, choice = body.tools or [], body.tool_choice
     if choice == "none" or (not tools and choice is None):
@@ -41,10 +41,10 @@ def offer_of(body: ChatRequest, tool_parser: str | None) -> Offer | None:
     _check(body, tools, is_forced=bool(called))
     form = FORMATS[tool_parser]
     forced = form.forced([tool.function for tool in called]) if called else None
-    return Offer(tuple(tools), form, forced)
+    return OfferedTools(tuple(tools), form, forced)
 
 
-def tool_call(call: Call) -> ToolCall:
+def tool_call(call: ParsedToolCall) -> ToolCall:
     """A call as the client reads it."""
     function = FunctionCall(name=call.name, arguments=call.arguments)
     return ToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ParsedToolCall:
     """One call, whole."""
 
     name: str
@@ -23,7 +23,7 @@ class Parsed(NamedTuple):
     """What became certain with one piece of text."""
 
     content: str
-    calls: list[Call]
+    calls: list[ParsedToolCall]
 
 
 class ToolParser(Protocol):
@@ -41,7 +41,7 @@ def _no_constant(name: str) -> Any:
 DECODER: Final = json.JSONDecoder(parse_constant=_no_constant, strict=False)
 
 
-def call_of(value: Any, key: str, names: Collection[str]) -> Call | None:
+def call_of(value: Any, key: str, names: Collection[str]) -> ParsedToolCall | None:
     """A JSON value as a call of one of `names`, its arguments under `key`; None if it is none."""
     if not isinstance(value, dict) or value.get("name") not in names:
         return None
@@ -53,4 +53,4 @@ def call_of(value: Any, key: str, names: Collection[str]) -> Call | None:
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair
         return None
-    return Call(value["name"], text)
+    return ParsedToolCall(value["name"], text)

@@ -7,7 +7,7 @@ from outrider.clients.load.figures.distribution import Distribution
 from outrider.clients.load.figures.summary import Summary
 from outrider.clients.load.figures.timeline import timeline
 from outrider.clients.load.measurement import Measurement
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 from outrider.cluster.bench.load.report.histogram import histogram
 from outrider.cluster.bench.load.report.lanes import lanes
 
@@ -69,7 +69,7 @@ def _timeline(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _requests(records: list[Record]) -> list[dict[str, Any]]:
+def _requests(records: list[RequestRecord]) -> list[dict[str, Any]]:
     """One bar each: sent, first token, last token or failure."""
     return [
         {

@@ -11,7 +11,7 @@ LEAST_BARS, MOST_BARS = 16, 48
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class LatencyHistogram:
     """Bars from `start` on."""
 
     start: float
@@ -20,7 +20,7 @@ class Histogram:
     num_beyond: int  # values to the right of the last bar
 
 
-def histogram(values: Distribution) -> Histogram:
+def histogram(values: Distribution) -> LatencyHistogram:
     """Of these values; from zero, unless that would press them all into one corner."""
     num_bars = min(MOST_BARS, max(LEAST_BARS, round(3 * math.sqrt(len(values.values)))))
     low, high = values.least, values.percentile(SHOWN)
@@ -35,7 +35,7 @@ def histogram(values: Distribution) -> Histogram:
             counts[bar] += 1
         else:
             num_beyond += 1
-    return Histogram(start, step, tuple(counts), num_beyond)
+    return LatencyHistogram(start, step, tuple(counts), num_beyond)
 
 
 def _rounded(step: float) -> float:

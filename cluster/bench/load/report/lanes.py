@@ -3,10 +3,10 @@
 import heapq
 from collections.abc import Sequence
 
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 
 
-def lanes(records: Sequence[Record]) -> list[int]:
+def lanes(records: Sequence[RequestRecord]) -> list[int]:
     """A line for each of the records, from 0."""
     chosen = [0] * len(records)
     free: list[int] = []  # lines without a request

@@ -13,7 +13,7 @@ from outrider.cluster.api.app import create_app
 from outrider.cluster.api.errors import DeadlineExceeded
 from outrider.cluster.api.middleware.keys import Policy
 from outrider.cluster.api.middleware.observations import Observations
-from outrider.cluster.api.middleware.request_context import Exchange
+from outrider.cluster.api.middleware.request_context import RequestContext
 from outrider.cluster.api.middleware.traffic import Traffic
 from outrider.cluster.api.service import Service
 
@@ -83,7 +83,7 @@ async def test_a_bug_in_a_route_is_told_as_500_with_its_id(
 
 async def test_retry_after_follows_the_queue(service: Service, engine: ToyEngine) -> None:
     now = 0.0
-    traffic, exchange = Traffic(lambda: now), Exchange("id", "POST", "/", 1, Observations())
+    traffic, exchange = Traffic(lambda: now), RequestContext("id", "POST", "/", 1, Observations())
     assert traffic.wait_s(10) == 1  # nothing has ended yet
     traffic.finish(exchange)  # it was refused, and says nothing of the pace
     assert traffic.wait_s(10) == 1
@@ -117,8 +117,8 @@ async def test_cors_is_off_until_origins_are_named(service: Service) -> None:
 
 
 async def test_an_exchange_ends_at_its_deadline_or_when_it_is_ended() -> None:
-    def exchange(timeout_s: float) -> Exchange:
-        return Exchange("id", "POST", "/", timeout_s, Observations())
+    def exchange(timeout_s: float) -> RequestContext:
+        return RequestContext("id", "POST", "/", timeout_s, Observations())
 
     with pytest.raises(DeadlineExceeded, match=r"after 0\.01 s"):
         async with exchange(0.01).bounded():

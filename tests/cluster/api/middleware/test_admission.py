@@ -14,7 +14,7 @@ from outrider.actors.errors import Overloaded
 from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.middleware.keys import Policy
-from outrider.cluster.api.middleware.request_context import Exchange
+from outrider.cluster.api.middleware.request_context import RequestContext
 from outrider.cluster.api.middleware.traffic import Traffic
 from outrider.cluster.api.service import Service
 
@@ -195,5 +195,5 @@ async def test_200_that_leave_mid_stream_leave_nothing_behind(
     assert traffic.observations.finished["abort"] == 400
     assert not await settled()
     gc.collect()
-    kept = [each for each in gc.get_objects() if type(each) is Exchange]
+    kept = [each for each in gc.get_objects() if type(each) is RequestContext]
     assert not [each for each in kept if each.observations is traffic.observations]

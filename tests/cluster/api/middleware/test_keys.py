@@ -11,7 +11,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.errors import RateLimitExceeded
 from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of, key_ring
-from outrider.cluster.api.middleware.rate_limiter import Allowance
+from outrider.cluster.api.middleware.rate_limiter import RateLimiter
 from outrider.cluster.api.service import Service
 
 COMPLETIONS = "/v1/completions"
@@ -170,7 +170,7 @@ async def test_a_key_has_so_many_requests_a_minute(service: Service) -> None:
 
 def test_a_minute_is_earned_back() -> None:
     now = 0.0
-    allowance = Allowance(Key("a", b"", None, 2), lambda: now)
+    allowance = RateLimiter(Key("a", b"", None, 2), lambda: now)
     allowance.take()
     allowance.take()
     with pytest.raises(RateLimitExceeded) as refused:

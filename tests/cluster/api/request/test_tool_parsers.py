@@ -11,25 +11,25 @@ from cluster.tool_calls import ULM, hermes, llama
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.clients.schema.messages import Function
 from outrider.cluster.api.request.tools.formats import FORMATS
-from outrider.cluster.api.request.tools.parser import Call
+from outrider.cluster.api.request.tools.parser import ParsedToolCall
 
 NAMES = {"weather", "time"}
-WEATHER = Call("weather", '{"city": "Ulm"}')
-TIME = Call("time", "{}")
+WEATHER = ParsedToolCall("weather", '{"city": "Ulm"}')
+TIME = ParsedToolCall("time", "{}")
 
 
 TAGGED = '{"city": "</tool_call> <tool_call>"}'
 ODD = '{"city": "Köln\\n\\u00e9 }"}'
 
 # Format, text, its content, its calls.
-CASES: list[tuple[str, str, str, list[Call]]] = [
+CASES: list[tuple[str, str, str, list[ParsedToolCall]]] = [
     ("hermes", "", "", []),
     ("hermes", "Just text. ", "Just text. ", []),
     ("hermes", hermes("weather", ULM), "", [WEATHER]),
     ("hermes", "I look.\n" + hermes("weather", ULM), "I look.", [WEATHER]),
     ("hermes", hermes("weather", ULM) + "\n" + hermes("time", "{}"), "", [WEATHER, TIME]),
     ("hermes", hermes("weather", ULM) + "\n\nDone. \n", "Done. \n", [WEATHER]),
-    ("hermes", hermes("weather", TAGGED), "", [Call("weather", TAGGED)]),
+    ("hermes", hermes("weather", TAGGED), "", [ParsedToolCall("weather", TAGGED)]),
     ("hermes", '<tool_call>{"name": "time"}</tool_call>', "", [TIME]),
     ("hermes", "a <tool b </tool_call> <", "a <tool b </tool_call> <", []),
     ("hermes", hermes("other", "{}"), hermes("other", "{}"), []),
@@ -51,7 +51,7 @@ CASES: list[tuple[str, str, str, list[Call]]] = [
     ("llama3_json", "\n " + llama("weather", ULM) + "\n", "", [WEATHER]),
     ("llama3_json", llama("weather", ULM) + "; " + llama("time", "{}"), "", [WEATHER, TIME]),
     ("llama3_json", llama("weather", ULM) + " Done; ok", "Done; ok", [WEATHER]),
-    ("llama3_json", llama("weather", TAGGED), "", [Call("weather", TAGGED)]),
+    ("llama3_json", llama("weather", TAGGED), "", [ParsedToolCall("weather", TAGGED)]),
     ("llama3_json", llama("other", "{}") + " x", llama("other", "{}") + " x", []),
     ("llama3_json", '{"answer": 4} and more', '{"answer": 4} and more', []),
     ("llama3_json", '{"name": "time", "para', '{"name": "time", "para', []),
@@ -71,7 +71,9 @@ def cuts(text: str) -> Iterator[Sequence[str]]:
 
 
 @pytest.mark.parametrize(("form", "text", "content", "calls"), CASES, ids=lambda x: str(x)[:40])
-def test_a_text_however_it_is_cut(form: str, text: str, content: str, calls: list[Call]) -> None:
+def test_a_text_however_it_is_cut(
+    form: str, text: str, content: str, calls: list[ParsedToolCall]
+) -> None:
     if "[[[" in text:  # nested deeper than the decoder goes: no call, and no failure
         content = text
     for pieces in cuts(text) if len(text) < 1000 else [[text]]:

@@ -19,10 +19,10 @@ from cluster.toy_engine import ToyEngine
 from rich.console import Console
 from typer.testing import CliRunner
 
-from outrider.clients.load.answer import Chunk
-from outrider.clients.load.figures.speculation import Speculation
-from outrider.clients.load.load_generator import Plan
-from outrider.clients.load.record import Failure, Record
+from outrider.clients.load.answer import StreamChunk
+from outrider.clients.load.figures.speculation import DraftStats
+from outrider.clients.load.load_generator import LoadPlan
+from outrider.clients.load.record import RequestFailure, RequestRecord
 from outrider.cluster.api.middleware.keys import Policy
 from outrider.cluster.bench.load.progress import BenchProgress
 from outrider.cluster.bench.load.redaction import redacted
@@ -138,12 +138,12 @@ def test_chat_in_a_closed_loop(url: str, tmp_path: Path) -> None:
 
 
 def test_speculation_in_words() -> None:
-    told = Speculation("2 answers", 8, 2, num_steps=4, tokens_per_round=1.25)
+    told = DraftStats("2 answers", 8, 2, num_steps=4, tokens_per_round=1.25)
     assert speculation_words(told) == (
         "25.0% accepted (2 of 8 drafted tokens), 1.50 tokens a step, 1.25 tokens a round; "
         "by 2 answers"
     )
-    idle = Speculation("2 answers", 0, 0, num_steps=0, tokens_per_round=1.0)
+    idle = DraftStats("2 answers", 0, 0, num_steps=0, tokens_per_round=1.0)
     assert speculation_words(idle) == "nothing was drafted, 1.00 tokens a round; by 2 answers"
 
 
@@ -235,9 +235,9 @@ def test_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, clock = io.StringIO(), iter([0.0, 0.0, 10.0, 10.1, 10.6, 10.7])
     console = Console(file=screen, force_terminal=True, width=200)
     monkeypatch.setattr("outrider.cluster.bench.load.progress.stderr", lambda: console)
-    failed = Record(1, 0, 0, 0, 1, 9, failure=Failure("http_500", "no"))
-    whole = Record(0, 0, 0, 0, 1, 9, (Chunk(1, 6),))
-    with BenchProgress(Plan(rate=1, num_requests=5), lambda: next(clock)) as progress:
+    failed = RequestRecord(1, 0, 0, 0, 1, 9, failure=RequestFailure("http_500", "no"))
+    whole = RequestRecord(0, 0, 0, 0, 1, 9, (StreamChunk(1, 6),))
+    with BenchProgress(LoadPlan(rate=1, num_requests=5), lambda: next(clock)) as progress:
         progress.stage("measuring")  # at 0 s
         for record in (whole, whole, failed, whole):  # at 10.0, 10.1, 10.6 and 10.7 s
             progress.record(record)

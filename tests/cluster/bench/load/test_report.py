@@ -15,11 +15,11 @@ from clients.scripted_openai import Reply, ScriptedServer, end, measured, text
 from cluster.browser import Browser
 from virtual_time import VirtualLoop
 
-from outrider.clients.load.answer import Chunk
+from outrider.clients.load.answer import StreamChunk
 from outrider.clients.load.figures.distribution import Distribution, distribution
-from outrider.clients.load.load_generator import Plan
+from outrider.clients.load.load_generator import LoadPlan
 from outrider.clients.load.measurement import Measurement
-from outrider.clients.load.record import Record
+from outrider.clients.load.record import RequestRecord
 from outrider.clients.load.result import result_of
 from outrider.cluster.bench.load.report.histogram import histogram
 from outrider.cluster.bench.load.report.lanes import lanes
@@ -39,7 +39,7 @@ HIGHEST = """
 NASTY = "</script><script>alert(1)</script>&amp; $title"
 
 
-def measurement_of(plan: Plan | None = None) -> Measurement:
+def measurement_of(plan: LoadPlan | None = None) -> Measurement:
     """Of a server in virtual time whose every seventh answer fails."""
 
     def script(body: dict[str, Any]) -> Reply:
@@ -51,7 +51,9 @@ def measurement_of(plan: Plan | None = None) -> Measurement:
 
     async def measure() -> Measurement:
         return await measured(
-            server, plan or Plan(rate=20, num_requests=NUM_REQUESTS), objectives_ms={"ttft": 100}
+            server,
+            plan or LoadPlan(rate=20, num_requests=NUM_REQUESTS),
+            objectives_ms={"ttft": 100},
         )
 
     server = ScriptedServer(script)
@@ -129,7 +131,7 @@ def test_it_says_what_was_measured(page: str, measurement: Measurement) -> None:
 
 
 def test_an_empty_measurement_has_a_page() -> None:
-    measurement = measurement_of(Plan(rate=0.001, duration_s=1.0))
+    measurement = measurement_of(LoadPlan(rate=0.001, duration_s=1.0))
     assert measurement.summary.records == []
     page = page_of(measurement, result_of(measurement, "x"))
     assert "0 answered in" in page
@@ -208,8 +210,8 @@ def test_bars_begin_at_zero_unless_that_hides_all() -> None:
 def test_lanes_are_places() -> None:
     """Two at once need two lines; the third takes the first that is free again."""
 
-    def record(sent_s: float, end_s: float) -> Record:
-        return Record(0, sent_s, sent_s, sent_s, end_s, 1, (Chunk(end_s, 1),))
+    def record(sent_s: float, end_s: float) -> RequestRecord:
+        return RequestRecord(0, sent_s, sent_s, sent_s, end_s, 1, (StreamChunk(end_s, 1),))
 
     assert lanes([record(0, 4), record(1, 2), record(2, 3), record(3.5, 5), record(3.6, 4)]) == [
         0,

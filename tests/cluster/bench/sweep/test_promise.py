@@ -7,20 +7,20 @@ import pytest
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.telemetry.statistics import Snapshot
-from outrider.cluster.bench.sweep.promise import Part, promises
-from outrider.cluster.bench.sweep.sweep import Drafter, SweepPlan, drafters
+from outrider.cluster.bench.sweep.promise import Point, promises
+from outrider.cluster.bench.sweep.sweep import DrafterChoice, SweepPlan, drafters
 
 ROWS, PASS_S, REST_S, RATE = 4, 0.001, 0.002, 0.7
 
 
-def part(k: int) -> Part:
+def part(k: int) -> Point:
     """Of a machine that is just as the model has it: a forward is 5 ms and 0.1 ms a token."""
     fed = 1.0 + k
     verify_s, draft_s = 0.005 + 0.0001 * ROWS * fed, k * PASS_S
     tokens_per_row = sum(RATE**i for i in range(k + 1))
     round_s = verify_s + draft_s + REST_S
     rate = ROWS * tokens_per_row / round_s
-    return Part(k, rate, tokens_per_row, fed, ROWS, RATE, round_s, verify_s, draft_s,
+    return Point(k, rate, tokens_per_row, fed, ROWS, RATE, round_s, verify_s, draft_s,
                 PASS_S if k else 0.0)  # fmt: skip
 
 
@@ -52,14 +52,14 @@ def test_a_part_is_means_of_a_round() -> None:
         num_drafted=40, num_accepted=30, num_tokens=50, num_rows=20, num_target_passes=10,
         num_draft_passes=20, target_forward_s=1.0, verdict_s=0.5, draft_forward_s=0.4,
     )  # fmt: skip
-    found = Part.of(2, snapshot, seconds=2.0)
-    assert found == Part(2, 25.0, 2.5, 3.0, 2.0, 0.75, 0.2, 0.15, 0.04, 0.02)
+    found = Point.of(2, snapshot, seconds=2.0)
+    assert found == Point(2, 25.0, 2.5, 3.0, 2.0, 0.75, 0.2, 0.15, 0.04, 0.02)
     assert found.rest_s == pytest.approx(0.01)
 
 
 def test_a_sweep_has_no_point_twice() -> None:
     both = tuple(VerificationMode)
-    plan = SweepPlan((1, 8), (2, 4), tuple(Drafter), both, (0.0, 1.0), num_tokens=16)
+    plan = SweepPlan((1, 8), (2, 4), tuple(DrafterChoice), both, (0.0, 1.0), num_tokens=16)
     cells = list(plan.cells())
     assert len(set(cells)) == len(cells) == 2 * ((1 + 4) + (1 + 8))
     assert {cell.verification for cell in cells if not cell.temperature} == {both[0]}
