@@ -25,7 +25,7 @@ class EngineConfig:
     max_waiting: int = 256  # sequences queued behind them
     token_budget: int = 256  # tokens of one target forward
     num_threads: int = 1  # of each worker
-    is_paired: bool = False  # draft and target in one process: lockstep on one device or core
+    is_colocated: bool = False  # draft and target in one process: lockstep on one device or core
     pipeline: Literal["auto", "forecast", "lockstep"] = "auto"  # forecast where workers can overlap
     lookahead: Literal["adaptive", "simple", "fixed"] = "adaptive"  # who chooses k, from k on
     fan: int | None = None  # guesses per position of a forecast, on average, of lookahead 'fixed'
@@ -45,8 +45,8 @@ class EngineConfig:
         ):
             if (got := getattr(self, name)) not in accepted:
                 raise InvalidConfig(f"Got {name}={got!r}, accepted: {', '.join(accepted)}")
-        if self.is_paired and self.pipeline == "forecast":
-            raise InvalidConfig("Got is_paired with pipeline='forecast', accepted: 'lockstep'")
+        if self.is_colocated and self.pipeline == "forecast":
+            raise InvalidConfig("Got is_colocated with pipeline='forecast', accepted: 'lockstep'")
         if self.fan is not None and self.lookahead != "fixed":
             raise InvalidConfig(
                 f"Got fan={self.fan} with lookahead='{self.lookahead}', accepted: 'fixed'"

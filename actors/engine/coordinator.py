@@ -47,11 +47,11 @@ class Coordinator:
         statistics: Statistics,
         clock: Callable[[], float],
         trace: Trace,
-        is_paired: bool = False,
+        is_colocated: bool = False,
     ) -> None:
         self._verifying = Verifying(target, scheduler.limits.num_pages, statistics)
         self._draft = draft
-        self._is_paired = is_paired  # the target's process is the draft's too
+        self._is_colocated = is_colocated  # the target's process is the draft's too
         self._proposing = proposing
         self._scheduler = scheduler
         self._statistics = statistics
@@ -148,7 +148,7 @@ class Coordinator:
             return
         try:
             scheduled = self._clock()
-            if self._is_paired:
+            if self._is_colocated:
                 proposals, verdicts = await self._propose_and_verify(plan)
                 verified = self._clock()
                 proposed = verified - verdicts.forward_s - verdicts.verdict_s
@@ -184,7 +184,7 @@ class Coordinator:
         """Wait until the target is up. A new one is told of every running sequence."""
         successor = await self._verifying.successor()
         if successor is not None:
-            if self._is_paired:
+            if self._is_colocated:
                 self._proposing.draft.use(ColocatedDraftClient(successor))
             await self._residence.reopen()
         if self._draft is not None:

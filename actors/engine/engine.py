@@ -100,7 +100,7 @@ class Engine:
                 statistics,
                 time.monotonic,
                 trace,
-                is_paired=config.draft is not None and config.is_paired,
+                is_colocated=config.draft is not None and config.is_colocated,
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
@@ -197,8 +197,8 @@ def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
     )
     if config.draft is None:
         return [target]
-    if config.is_paired:
-        return [replace(target, paired_draft=str(config.draft))]
+    if config.is_colocated:
+        return [replace(target, colocated_draft=str(config.draft))]
     num_tokens = config.kv_tokens + config.max_batch * TREE_TOKENS
     draft = replace(target, role="draft", model=str(config.draft), num_tokens=num_tokens)
     return [target, draft]
@@ -227,7 +227,7 @@ def _pipeline(config: EngineConfig, wiring: Executor) -> Pipeline:
     """The one asked for; by default the draft rides ahead where it has a core of its own."""
     if config.pipeline != "auto":
         return Pipeline(config.pipeline)
-    can_overlap = config.draft is not None and not config.is_paired and wiring.is_parallel
+    can_overlap = config.draft is not None and not config.is_colocated and wiring.is_parallel
     return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
 
 

@@ -34,7 +34,7 @@ class WorkerGroup:
         self._deadline_s = supervision.deadline_s
         self._progress = progress
         self._facts: dict[str, WorkerInfo] = {}  # by role
-        self._is_paired = any(spec.paired_draft is not None for spec in specs)
+        self._is_colocated = any(spec.colocated_draft is not None for spec in specs)
         self._supervisors = {
             spec.role: Supervisor(
                 spec.role, partial(self._start, spec), partial(wiring.end, spec.role), supervision
@@ -72,7 +72,7 @@ class WorkerGroup:
     def health(self) -> tuple[WorkerHealth, ...]:
         """How each stands; the two of a pair stand alike."""
         healths = tuple(supervisor.health() for supervisor in self._supervisors.values())
-        if self._is_paired:
+        if self._is_colocated:
             healths += (replace(healths[0], role="draft"),)
         return healths
 

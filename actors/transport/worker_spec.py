@@ -16,7 +16,7 @@ class WorkerSpec:
     numerics: str = "auto"  # "auto" | "exact" | "fast"
     num_threads: int = 1
     has_prefix_cache: bool = True
-    paired_draft: str | None = None  # of a target: the draft that shares its process and thread
+    colocated_draft: str | None = None  # of a target: the draft that shares its process and thread
 
 
 def thread_environment(num_threads: int) -> dict[str, str]:

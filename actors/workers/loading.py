@@ -32,9 +32,9 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     warms up. Raises OutriderError.
     """
     worker = _load_one(spec, warms_up)
-    if spec.paired_draft is None:
+    if spec.colocated_draft is None:
         return worker
-    of_draft = replace(spec, role="draft", model=spec.paired_draft, paired_draft=None)
+    of_draft = replace(spec, role="draft", model=spec.colocated_draft, colocated_draft=None)
     draft = _load_one(of_draft, warms_up)
     assert isinstance(worker, TargetWorker)
     assert isinstance(draft, DraftWorker)

@@ -79,7 +79,7 @@ class EngineSection(_Section):
     max_waiting: Count = Field(default=256, description="at least 1: sequences in the queue")
     token_budget: Count = Field(default=256, description="at least 1: tokens in one forward")
     num_threads: Count = Field(default=1, description="at least 1: CPU threads of each worker")
-    is_paired: bool = Field(
+    is_colocated: bool = Field(
         default=False,
         description="true or false: draft and target in one process, for one device or core",
     )

@@ -20,6 +20,7 @@ from outrider.cluster.config.config import API_KEYS_ENV, Config
 
 ENV_PREFIX = "OUTRIDER_"
 CONFIG_ENV = "OUTRIDER_CONFIG"  # names the file, as --config does
+RENAMED = {"engine.is_paired": "engine.is_colocated"}  # what an older configuration may say
 NO_KEYS_OF_OURS = (CONFIG_ENV, API_KEYS_ENV, URL_ENV, KEY_ENV)  # begin as keys do, and are none
 
 
@@ -83,7 +84,7 @@ def from_tree(tree: object, source: str) -> Settings:
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """The settings of OUTRIDER_SECTION_KEY variables. Raises InvalidConfig."""
-    keys = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in fields()}
+    keys = {_variable(key): key for key in fields()}
     settings: Settings = {}
     for name, value in environment.items():
         if not name.startswith(ENV_PREFIX) or name in NO_KEYS_OF_OURS:
@@ -141,7 +142,14 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     return value
 
 
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.replace(".", "_").upper()
+
+
 def _unknown(name: str, known: Iterable[str], source: str) -> InvalidConfig:
+    renamed = RENAMED | {_variable(old): _variable(new) for old, new in RENAMED.items()}
+    if name in renamed:
+        return InvalidConfig(f"Got {name} from {source}, which is now called {renamed[name]}")
     near = difflib.get_close_matches(name, list(known), 1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else f", expected among {', '.join(known)}"
     return InvalidConfig(f"Got the unknown key {name} from {source}{hint}")

@@ -5,7 +5,7 @@
 One thread for each model, float32, batch 1, numerics exact, the same prompts and number of tokens
 for all. Variants take turns within a repeat, so a ratio compares neighbours in time; printed are
 medians over repeats and the least and greatest ratio. HTTP is served with draft and target in one
-process (engine.is_paired): lockstep on one device has nothing to gain from two. At the demo pair's
+process (engine.is_colocated): lockstep on one device has nothing to gain from two. At the demo pair's
 size the time is Python and dispatch per layer rather than arithmetic: the ratios show what the
 system adds and removes around a forward, and say nothing of how much a large model gains.
 """
@@ -113,7 +113,7 @@ def served(target, draft):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = ["serve", "--target", target, "--draft", draft, "--port", port, "--numerics", "exact"]
-    command += ["--set", "model.name=demo", "--set", "engine.is_paired=true"]
+    command += ["--set", "model.name=demo", "--set", "engine.is_colocated=true"]
     command += ["--set", "engine.has_prefix_cache=false"]  # the prompts come again in each repeat
     process = subprocess.Popen(
         [sys.executable, "-m", "outrider.cluster.cli", *map(str, command)],

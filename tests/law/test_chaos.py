@@ -110,7 +110,7 @@ async def test_kills_and_stops_under_streams(models, nothing_left):
 
 async def test_a_killed_pair_is_a_pause(models, nothing_left):
     target, draft = models("demo", "own")
-    config = EngineConfig(target, draft, numerics="exact", is_paired=True)
+    config = EngineConfig(target, draft, numerics="exact", is_colocated=True)
     engine = await Engine.start(config, ProcessExecutor())
     try:
         batch = requests(3, {"temperature": 1.0}, engine.info.vocab_size, seed=1)

@@ -25,24 +25,24 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "kind", "is_paired"),
+    ("architecture", "kind", "is_colocated"),
     [("demo", "own", False), ("gemma2", "adversarial", True)],
 )
-async def test_over_sockets_too(engine_of, architecture, kind, is_paired):
-    async with engine_of(architecture, kind, wiring="process", is_paired=is_paired) as engine:
+async def test_over_sockets_too(engine_of, architecture, kind, is_colocated):
+    async with engine_of(architecture, kind, wiring="process", is_colocated=is_colocated) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_pair_in_one_process_too(engine_of, kind):
-    async with engine_of("qwen3", kind, is_paired=True, token_budget=24) as engine:
+    async with engine_of("qwen3", kind, is_colocated=True, token_budget=24) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
         assert engine.statistics.snapshot().num_draft_passes > 100
         assert [worker.role for worker in engine.health().workers] == ["target", "draft"]
 
 
 async def test_a_pair_goes_on_without_a_failing_draft(engine_of, monkeypatch):
-    async with engine_of("llama", "good", is_paired=True) as engine:
+    async with engine_of("llama", "good", is_colocated=True) as engine:
         batch = requests(4, {"temperature": 1.0}, 4096, seed=2)
         expected = await alone(engine, batch)
 
@@ -102,7 +102,7 @@ async def test_rejection_is_a_function_of_the_seed_and_its_draft(engine_of):
 
 async def test_a_pair_drafts_ahead_of_being_asked(engine_of):
     """Over a socket most proposals are ready when they are asked for, and the text is the same."""
-    async with engine_of("demo", "own", wiring="process", is_paired=True) as engine:
+    async with engine_of("demo", "own", wiring="process", is_colocated=True) as engine:
         batch = requests(4, {"temperature": 1.0}, 4096, seed=3)
         expected = await alone(engine, batch)
         for k in (1, 4):

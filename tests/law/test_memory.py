@@ -23,7 +23,7 @@ TINY = 11 * 16  # KV rows; the longest of a batch takes all of them
 SAMPLINGS = [{"temperature": 0.0}, {"temperature": 1.0, "frequency_penalty": 0.5}]
 WAYS = [
     ("llama", "good", {}),
-    ("gemma2", "good", {"is_paired": True}),
+    ("gemma2", "good", {"is_colocated": True}),
     ("gpt2", "adversarial", {"token_budget": 24}),
 ]
 

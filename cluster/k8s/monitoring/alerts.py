@@ -103,7 +103,7 @@ ALERTS = (
         "15m",
         "warning",
         "The target of {{ $labels.replica }} waits for more than half of the time of its rounds.",
-        "Compare the parts of a round in the dashboard; try engine.is_paired or fewer threads.",
+        "Compare the parts of a round in the dashboard; try engine.is_colocated or fewer threads.",
     ),
     Alert(
         "OutriderWorkersRestart",

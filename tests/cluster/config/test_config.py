@@ -48,6 +48,7 @@ def test_set_reaches_every_key(tmp_path: Path) -> None:
     [
         ("engin: {k: 1}", "unknown key engin from .*; did you mean engine"),
         ("engine: {kk: 1}", "unknown key engine.kk .*; did you mean engine.k"),
+        ("engine: {is_paired: true}", "Got engine.is_paired .* called engine.is_colocated"),
         ("engine: {k: 17}", "Got engine.k=17 from .*outrider.yaml, expected 0 ≤ k ≤ 16"),
         ("engine: {k: true}", "Got engine.k=True"),
         ("engine: {k: 1.5}", "Got engine.k=1.5"),
@@ -149,3 +150,8 @@ def test_nothing_can_be_kept_apart_by_keys_that_are_not_there(
 
 def test_every_key_says_what_it_accepts() -> None:
     assert all(field.description for field in fields().values())
+
+
+def test_a_renamed_variable_names_the_new_one() -> None:
+    with pytest.raises(InvalidConfig, match="is now called OUTRIDER_ENGINE_IS_COLOCATED"):
+        load(None, {"OUTRIDER_ENGINE_IS_PAIRED": "true"}, {})

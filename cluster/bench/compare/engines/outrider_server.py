@@ -28,7 +28,7 @@ class ServedContender:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._probe = Probe("127.0.0.1", free.getsockname()[1])
         settings = {
-            "engine.is_paired": "true",
+            "engine.is_colocated": "true",
             "engine.has_prefix_cache": "false",
             "engine.num_threads": str(num_threads),
         }
