@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Origin(StrEnum):
+class TokenOrigin(StrEnum):
     """Where a token came from. Says nothing of its worth: every token is the target's own."""
 
     ACCEPTED = "accepted"  # guessed by the draft model
@@ -33,7 +33,7 @@ class Chunk:
     index: int  # of the choice
     text: str  # complete characters only, so it may lag behind the tokens
     token_ids: tuple[int, ...]
-    origins: tuple[Origin, ...]  # of token_ids
+    origins: tuple[TokenOrigin, ...]  # of token_ids
     num_drafted: int  # tokens proposed in the round that made this commit
     num_accepted: int  # of those, accepted
     k_reason: str  # why the round drafted as far as it did
@@ -50,7 +50,7 @@ class Choice:
 
     text: str
     token_ids: tuple[int, ...]
-    origins: tuple[Origin, ...]
+    origins: tuple[TokenOrigin, ...]
     finish_reason: str | None  # None while the choice is still being written
     logprobs: tuple[float, ...] = ()
     top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()
@@ -113,7 +113,7 @@ class Generation:
         return self.choices[0].token_ids
 
     @property
-    def origins(self) -> tuple[Origin, ...]:
+    def origins(self) -> tuple[TokenOrigin, ...]:
         """Where the first choice's tokens came from."""
         return self.choices[0].origins
 

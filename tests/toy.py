@@ -120,5 +120,5 @@ class ToyDraft(ToyWorker):
                 known = [*ids, *tokens]
                 slip = len(known) % self.period == 0
                 tokens.append((successor(known) + slip) % VOCAB)
-            rows.append(ProposalRow(ask.seq, tuple(tokens), (), ""))
+            rows.append(ProposalRow(ask.seq, tuple(tokens), ()))
         return ProposeReply(tuple(rows), 0.0, 0.001, 1)

@@ -177,8 +177,14 @@ class Coordinator:
         # While the target is at the next round: the choice for that one is as good without.
         asyncio.get_running_loop().call_soon(learn, committed - started)
         if self._trace.is_on:
-            times = (started, scheduled, proposed, verified, committed)
-            record_round(self._trace, plan, verdicts, times)
+            record_round(
+                self._trace,
+                bounds=(started, scheduled, proposed, verified, committed),
+                num_rows=len(plan.rows),
+                num_prefill=num_prompt_tokens,
+                forward=(verdicts.started_s, verdicts.forward_s),
+                verdict_s=verdicts.verdict_s,
+            )
 
     async def _attend(self) -> None:
         """Wait until the target is up. A new one is told of every running sequence."""

@@ -6,7 +6,6 @@ not measured for long the best is hoped, and so it is tried for a few rounds. A 
 promises little is compared with plain decoding by turns: that is all the probing there is.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -15,6 +14,7 @@ from outrider.actors.lookahead.acceptance import GOOD, Acceptance, Copies, Hits
 from outrider.actors.lookahead.controller import DraftChoice, Pipeline, usual_fan
 from outrider.actors.lookahead.cost_model import Throughput
 from outrider.actors.lookahead.latency_curve import Level, TimeCurve
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import Lookup, Origin, RoundReport
 from outrider.actors.scheduling.sampling_params import MAX_K
 
@@ -59,7 +59,6 @@ class AdaptiveController:
     """Starts at the configured k."""
 
     def __init__(self, k: int, pipeline: Pipeline, has_draft: bool = True) -> None:
-        self.reasons: Counter[str] = Counter()
         self._start_k = k
         self._has_draft = has_draft
         self._is_lockstep = pipeline is Pipeline.LOCKSTEP
@@ -76,9 +75,7 @@ class AdaptiveController:
         self._patience = MIN_PATIENCE
 
     def choose(self, num_rows: int) -> DraftChoice:
-        choice = self._load(num_rows).choice
-        self.reasons[choice.reason] += 1
-        return choice
+        return self._load(num_rows).choice
 
     # learning
 
@@ -143,7 +140,9 @@ class AdaptiveController:
                 load = _Load(near.choice, near.fan, near.verify.copy())
             else:
                 fan = usual_fan(num_rows)
-                k, reason = (self._start_k, "start") if self._has_draft else (0, "no-draft")
+                k, reason = (
+                    (self._start_k, Reason.START) if self._has_draft else (0, Reason.NO_DRAFT)
+                )
                 load = _Load(_choice(k, fan, self._start_k, reason), fan)
             load.guesses = self._model(load, num_rows).guesses(load.choice.k, load.fan)
             self._loads[key] = load
@@ -164,7 +163,7 @@ class AdaptiveController:
             self._acceptance[Origin.DRAFT].doubt()
         elif k:
             self._patience = MIN_PATIENCE
-        elif load.choice.reason == "probe":
+        elif load.choice.reason == Reason.PROBE:
             self._patience = min(2 * self._patience, MAX_PATIENCE)
         most = min(MAX_K, 2 * load.choice.ngram_k + 1)  # as k: by steps, so that each is measured
         price = _price(load, model.num_tokens(k, fan))
@@ -178,7 +177,7 @@ class AdaptiveController:
         is_doubtful = model.at(k, fan) < DOUBTFUL * model.at(0, fan)
         if k and not self._is_lockstep and is_doubtful and load.duel.is_due():
             load.after_audit = load.choice
-            load.choice = _choice(0, fan, load.choice.ngram_k, "audit")
+            load.choice = _choice(0, fan, load.choice.ngram_k, Reason.AUDIT)
             load.num_rounds_left = AUDIT
 
     def _model(self, load: _Load, num_rows: int) -> Throughput:
@@ -200,13 +199,13 @@ class AdaptiveController:
             drafted_rest_s=(drafted or plain).value,
         )
 
-    def _best(self, load: _Load, model: Throughput) -> tuple[int, float, str]:
+    def _best(self, load: _Load, model: Throughput) -> tuple[int, float, Reason]:
         """k, guesses per position, and why."""
         now, fan = load.choice.k, load.fan
         if not self._has_draft:
-            return 0, fan, "no-draft"
+            return 0, fan, Reason.NO_DRAFT
         if load.duel.is_lost(self._round):
-            return 0, fan, "slower"
+            return 0, fan, Reason.SLOWER
         most = min(MAX_K, 2 * now + 1)  # it falls at once, but rises step by step
         fans = (fan,) if self._is_lockstep else FANS
         # Both at once: more guesses slow the draft, so the best of one depends on the other.
@@ -215,14 +214,14 @@ class AdaptiveController:
         worth = plain if self._is_lockstep else plain * COMPANY
         if best <= worth or (now == 0 and best <= worth * MARGIN):
             is_known = load.verify.covers(model.num_tokens(0, fan))
-            return 0, fan, "plain" if is_known else "untried"
+            return 0, fan, Reason.PLAIN if is_known else Reason.UNTRIED
         if now and best <= model.at(now, load.fan) * MARGIN:
-            k, fan, reason = now, load.fan, "kept"
+            k, fan, reason = now, load.fan, Reason.KEPT
         else:
-            reason = "best"
+            reason = Reason.BEST
         if self._is_long_ago:
-            return k, fan, "probe"
-        return k, fan, reason if load.verify.covers(model.num_tokens(k, fan)) else "untried"
+            return k, fan, Reason.PROBE
+        return k, fan, reason if load.verify.covers(model.num_tokens(k, fan)) else Reason.UNTRIED
 
     def _fade(self, load: _Load) -> None:
         if self._round - self._drafted_in < PERIOD:
@@ -236,7 +235,9 @@ class AdaptiveController:
         self._acceptance[Origin.NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
 
 
-def _choice(k: int, fan: float, ngram_k: int, reason: str, min_chance: float = 0.0) -> DraftChoice:
+def _choice(
+    k: int, fan: float, ngram_k: int, reason: Reason, min_chance: float = 0.0
+) -> DraftChoice:
     return DraftChoice(k, max(1, round(fan * (k + 1))) if k else 0, ngram_k, reason, min_chance)
 
 
@@ -252,4 +253,4 @@ def _price(load: _Load, num_tokens: float) -> float:
 
 
 def _is_trial(load: _Load) -> bool:
-    return load.choice.reason in ("untried", "probe")
+    return load.choice.reason in (Reason.UNTRIED, Reason.PROBE)

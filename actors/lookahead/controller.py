@@ -4,11 +4,11 @@
 neither. A request's own k is exact; it is the coordinator that puts it in a choice's place.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import RoundReport
 
 
@@ -34,14 +34,12 @@ class DraftChoice:
     k: int  # drafted tokens, of the draft's; at 0 it need not follow
     num_branches: int  # guesses of a forecast over all positions of one sequence, on average
     ngram_k: int  # drafted tokens where the row has no branch and its own past is copied
-    reason: str  # a short word, the same for the same cause
+    reason: Reason
     min_chance: float = 0.0  # of a forecast's token to be accepted; branches end before others
 
 
 class Controller(Protocol):
     """Chooses, and learns from what came of it."""
-
-    reasons: Counter[str]  # of the choices made
 
     def choose(self, num_rows: int) -> DraftChoice:
         """For the next round, if it gives that many verdicts. Takes microseconds."""

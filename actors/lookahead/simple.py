@@ -1,8 +1,7 @@
 """One more drafted token after a round that accepted nearly all, one fewer after a poor one."""
 
-from collections import Counter
-
 from outrider.actors.lookahead.controller import DraftChoice, usual_fan
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import Origin, RoundReport
 
 MIN_K, MAX_K = 2, 8
@@ -13,12 +12,10 @@ class SimpleController:
     """Starts at the configured k, brought within 2 to 8."""
 
     def __init__(self, k: int) -> None:
-        self.reasons: Counter[str] = Counter()
         self._k = min(max(k, MIN_K), MAX_K)
-        self._reason = "start"
+        self._reason = Reason.START
 
     def choose(self, num_rows: int) -> DraftChoice:
-        self.reasons[self._reason] += 1
         return DraftChoice(self._k, usual_fan(num_rows) * (self._k + 1), self._k, self._reason)
 
     def observe(self, report: RoundReport) -> None:
@@ -28,5 +25,8 @@ class SimpleController:
         rate = sum(row.num_accepted for row in judged) / sum(row.num_drafted for row in judged)
         step = (rate > RAISE_ABOVE) - (rate < LOWER_BELOW)
         k = min(max(self._k + step, MIN_K), MAX_K)
-        self._reason = "raised" if k > self._k else "lowered" if k < self._k else "kept"
+        if k == self._k:
+            self._reason = Reason.KEPT
+        else:
+            self._reason = Reason.RAISED if k > self._k else Reason.LOWERED
         self._k = k

@@ -60,7 +60,7 @@ class OutputDelta:
     drafter: str = "none"  # who proposed: "draft", "ngram", "prediction" or "none"
     num_drafted: int = 0  # tokens proposed in the round that made this commit
     num_accepted: int = 0  # of those, accepted
-    k_reason: str = ""  # why the round drafted as far as it did
+    k_reason: str = ""  # why the round drafted as far as it did: a word of lookahead's Reason
     queued_s: float | None = None  # on the first chunk: from submission to admission
     num_cached: int = 0  # on the first chunk: tokens of the prompt whose KV was there already
     finish_reason: FinishReason | None = None  # set on the last chunk

@@ -1,6 +1,7 @@
 """How far each sequence is drafted: what its request asks, else what the server chose."""
 
 from outrider.actors.lookahead.controller import DraftChoice, usual_fan
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence
 
@@ -11,7 +12,7 @@ class DraftLength:
     """The present choice, as it applies to one sequence or another."""
 
     def __init__(self) -> None:
-        self.choice = DraftChoice(0, 0, 0, "start")
+        self.choice = DraftChoice(0, 0, 0, Reason.START)
 
     def draft_k(self, sequence: Sequence) -> int:
         """Tokens of the draft's; at 0 it does not follow the sequence."""
@@ -39,12 +40,12 @@ class DraftLength:
         """Of a token to be accepted, for its place in the forward; a request's own k is exact."""
         return self.choice.min_chance if sequence.request.speculation.k is None else 0.0
 
-    def reason(self, sequence: Sequence) -> str:
+    def reason(self, sequence: Sequence) -> Reason:
         """Why its k is what it is."""
         speculation = sequence.request.speculation
         if not speculation.is_enabled:
-            return "disabled"
-        return self.choice.reason if speculation.k is None else "request"
+            return Reason.DISABLED
+        return self.choice.reason if speculation.k is None else Reason.REQUEST
 
     def _asked(self, sequence: Sequence, chosen: int) -> int:
         speculation = sequence.request.speculation

@@ -186,9 +186,9 @@ class ForecastDraft:
         for row in message.rows:
             if row.seq not in self._opened:
                 continue
-            if row.reason:
+            if row.stop is not None:
                 self._stopped.add(row.seq)
-                self._statistics.count("draft_stopped", row.reason)
+                self._statistics.count("draft_stopped", row.stop)
             forecast = self._forecasts.get(row.seq)
             if forecast is not None and forecast.id == row.id:
                 forecast.add(row)

@@ -124,7 +124,7 @@ class LockstepDraft:
         )
         self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
         for asked, row in zip(ask.rows, answer.rows, strict=True):
-            if row.reason:
+            if row.stop is not None:
                 self._leave([asked.seq])
             elif asked.seq in self._bases:
                 self._bases[asked.seq] = asked.base

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.scheduling.scheduler import SchedulerOutput
-from outrider.actors.transport.messages import VerifyReply
 
 MAX_SPANS = 100_000  # the newest: 36 MB held, 13 MB written
 
@@ -100,14 +98,22 @@ STEPS = ("schedule", "propose", "verify", "commit")
 
 
 def record_round(
-    trace: Trace, plan: SchedulerOutput, verdicts: VerifyReply, times: Many[float]
+    trace: Trace,
+    *,
+    bounds: Many[float],
+    num_rows: int,
+    num_prefill: int,
+    forward: tuple[float, float],
+    verdict_s: float,
 ) -> None:
-    """The coordinator's steps, whose five bounds are `times`, and what the target did in them."""
-    num_rows, num_prefill = len(plan.rows), sum(size for _, size in plan.prefill)
-    for name, since, until in zip(STEPS, times, times[1:], strict=False):
+    """The coordinator's four steps between five bounds, and what the target did in them.
+
+    Units: seconds of one monotonic clock; `forward` is its start and its duration.
+    """
+    for name, since, until in zip(STEPS, bounds, bounds[1:], strict=False):
         trace.span("coordinator", name, since, until - since, num_rows=num_rows)
-    started_s, forward_s = verdicts.started_s, verdicts.forward_s
+    started_s, forward_s = forward
     trace.span(
         "target", "forward", started_s, forward_s, num_rows=num_rows, num_prefill=num_prefill
     )
-    trace.span("target", "verdict", started_s + forward_s, verdicts.verdict_s)
+    trace.span("target", "verdict", started_s + forward_s, verdict_s)

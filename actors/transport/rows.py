@@ -8,6 +8,8 @@ from typing import Annotated
 
 import msgspec
 
+from outrider.actors.transport.draft_stop import DraftStop
+
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Chance = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -85,7 +87,7 @@ class ProposalRow(MessagePart, frozen=True):
     seq: int
     tokens: tuple[TokenId, ...]
     rows: tuple[SparseRow, ...]  # one per token in rejection mode, else empty
-    reason: str  # why fewer than asked: "", "context", "vocabulary", "pages", "logits", "failed"
+    stop: DraftStop | None = None  # why it follows the sequence no longer
 
 
 class OutcomeRow(MessagePart, frozen=True):
@@ -119,7 +121,7 @@ class ForecastRow(MessagePart, frozen=True):
     forks: tuple[tuple[Count, TokenId], ...]
     growth: tuple[tuple[Count, TokenId], ...]
     rows: tuple[SparseRow, ...]  # one per growth in rejection mode, else empty
-    reason: str  # why the draft does not follow the sequence any more, as ProposalRow's
+    stop: DraftStop | None = None  # why it follows the sequence no longer
 
 
 class VerifyRow(MessagePart, frozen=True):

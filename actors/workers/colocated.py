@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from outrider.actors.errors import OutriderError
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
@@ -95,7 +96,7 @@ class ColocatedWorker:
             proposals = self._draft.handle(message)
         except OutriderError as error:
             log.error("the draft of the pair failed: %s", error)
-            rows = tuple(ProposalRow(ask.seq, (), (), "failed") for ask in message.rows)
+            rows = tuple(ProposalRow(ask.seq, (), (), DraftStop.FAILED) for ask in message.rows)
             return ProposeReply(rows, 0.0, 0.0, 0)
         assert isinstance(proposals, ProposeReply)
         return proposals
@@ -108,6 +109,6 @@ def _expected(
     judged = {row.seq: row for row in verdicts.rows if not row.error}
     for ask, proposal in zip(asked.rows, proposals.rows, strict=True):
         verdict = judged.get(ask.seq)
-        if verdict is not None and not proposal.reason:
+        if verdict is not None and proposal.stop is None:
             ids = (*proposal.tokens[: verdict.num_accepted], verdict.token)
             yield ProposeRow(ask.seq, ask.base + len(ids), ids, ask.k)

@@ -15,6 +15,7 @@ import torch
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
     Done,
@@ -85,13 +86,13 @@ class DraftWorker(ModelWorker):
     def closed(self, seq: int) -> None:
         self._forecaster.forget(seq)
 
-    def _stop(self, sequence: WorkerSequence, reason: str) -> None:
-        sequence.stop_reason = reason
+    def _stop(self, sequence: WorkerSequence, stop: DraftStop) -> None:
+        sequence.draft_stop = stop
         self.runner.rollback(sequence.cache, 0)
 
     def _check_ids(self, sequence: WorkerSequence, ids: list[int]) -> None:
         if ids and max(ids) >= self.runner.num_embeddings:
-            self._stop(sequence, "vocabulary")
+            self._stop(sequence, DraftStop.VOCABULARY)
 
     def _propose(self, message: Propose) -> ProposeReply:
         started = time.monotonic()
@@ -110,7 +111,7 @@ class DraftWorker(ModelWorker):
                 logits = self.runner.forward(chunks)
             except PoolExhausted:  # an optimisation must not fail a round
                 for chain in growing:
-                    self._stop(chain.sequence, "pages")
+                    self._stop(chain.sequence, DraftStop.PAGES)
                     chain.limit = len(chain.tokens)
                 break
             if growing:
@@ -126,7 +127,7 @@ class DraftWorker(ModelWorker):
     def _begin(self, ask: ProposeRow) -> _Chain:
         """Take in what was committed; KV stays as far as it was drafted rightly."""
         sequence = self.find(ask.seq)
-        if sequence.stop_reason:
+        if sequence.draft_stop:
             return _Chain(ask, sequence, 0)
         known = ask.base - len(ask.committed)
         if not 0 < known <= len(sequence.ids):
@@ -145,16 +146,16 @@ class DraftWorker(ModelWorker):
         if ask.base + ask.k > self.runner.loaded.context_len:
             limit = max(0, self.runner.loaded.context_len - ask.base)
             if limit == 0:
-                self._stop(sequence, "context")
-        return _Chain(ask, sequence, 0 if sequence.stop_reason else limit)
+                self._stop(sequence, DraftStop.CONTEXT)
+        return _Chain(ask, sequence, 0 if sequence.draft_stop else limit)
 
     def _prefill(self, row: PrefillRow) -> list[Segment]:
         sequence = self.find(row.seq)
         start = sequence.cache.len
         end = min(start + row.num_tokens, len(sequence.ids) - 1)
         if end > self.runner.loaded.context_len:
-            self._stop(sequence, "context")
-        if sequence.stop_reason or end <= start:
+            self._stop(sequence, DraftStop.CONTEXT)
+        if sequence.draft_stop or end <= start:
             return []
         return [Segment(sequence.cache, sequence.ids[start:end], num_logits=0)]
 
@@ -174,7 +175,7 @@ class DraftWorker(ModelWorker):
         )
         for i, chain in enumerate(chains):
             if draws.error[i]:
-                self._stop(chain.sequence, "logits")
+                self._stop(chain.sequence, DraftStop.LOGITS)
                 chain.limit = len(chain.tokens)
                 continue
             chain.tokens.append(int(draws.token[i]))
@@ -183,8 +184,8 @@ class DraftWorker(ModelWorker):
 
     def _finish(self, chain: _Chain) -> ProposalRow:
         chain.sequence.ids += chain.tokens
-        reason = chain.sequence.stop_reason
-        return ProposalRow(chain.ask.seq, tuple(chain.tokens), tuple(chain.rows), reason)
+        stop = chain.sequence.draft_stop
+        return ProposalRow(chain.ask.seq, tuple(chain.tokens), tuple(chain.rows), stop)
 
 
 def _common_len(drafted: list[int], committed: tuple[int, ...]) -> int:

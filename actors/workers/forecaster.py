@@ -17,6 +17,7 @@ from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.lookahead.fork_selection import MOST, WIDEST, Odds
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Forecasts
 from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow
 from outrider.actors.workers.logits_processor import logits_edits
@@ -76,9 +77,9 @@ class Forecaster:
                 places = [node.place for node in fed]
                 self._runner.accept_path(sequence.cache, before.tree.first, places)
         sequence.ids += row.committed
-        reason = sequence.stop_reason or self._trouble(row, sequence)
-        if reason:
-            self._stop(sequence, row.id, reason)
+        stop = sequence.draft_stop or self._trouble(row, sequence)
+        if stop is not None:
+            self._stop(sequence, row.id, stop)
             return
         odds = None if acceptance_rule(sequence.row) is AcceptanceRule.REJECTION else self._odds
         if odds:
@@ -122,16 +123,16 @@ class Forecaster:
         rows = self._rows(fed)
         return Forecasts(tuple(rows), num_tokens, started, time.monotonic() - started)
 
-    def _trouble(self, row: OutcomeRow, sequence: WorkerSequence) -> str:
+    def _trouble(self, row: OutcomeRow, sequence: WorkerSequence) -> DraftStop | None:
         """Why the draft cannot follow any more."""
         if max((*row.committed, *row.tokens), default=0) >= self._runner.num_embeddings:
-            return "vocabulary"
-        return "context" if row.base >= self._runner.context_len else ""
+            return DraftStop.VOCABULARY
+        return DraftStop.CONTEXT if row.base >= self._runner.context_len else None
 
-    def _stop(self, sequence: WorkerSequence, id_: int, reason: str) -> None:
-        sequence.stop_reason = reason
+    def _stop(self, sequence: WorkerSequence, id_: int, stop: DraftStop) -> None:
+        sequence.draft_stop = stop
         self._runner.rollback(sequence.cache, 0)
-        self._failed.append(ForecastRow(sequence.row.seq, id_, (), (), (), reason))
+        self._failed.append(ForecastRow(sequence.row.seq, id_, (), (), (), stop))
 
     def _give_up(self, jobs: "list[ForecastJob]") -> None:
         """No pages for all of them: branches grow no more, then the last text waits for an outcome.
@@ -146,7 +147,7 @@ class Forecaster:
         last.is_over = True
         if not any(forecast.tree.parents for forecast in self._forecasts.values()):
             del self._forecasts[last.sequence.row.seq]
-            self._stop(last.sequence, last.asked.id, "pages")
+            self._stop(last.sequence, last.asked.id, DraftStop.PAGES)
 
     def _job(self, forecast: ForecastTree, budget: int) -> "ForecastJob | None":
         """What this sequence feeds in the next step."""
@@ -215,9 +216,7 @@ class Forecaster:
                     sparse.append(tip.next_row)
             forks = tuple(forecast.tree.fork(asked.num_branches))
             if forks or growth:
-                rows.append(
-                    ForecastRow(asked.seq, asked.id, forks, tuple(growth), tuple(sparse), "")
-                )
+                rows.append(ForecastRow(asked.seq, asked.id, forks, tuple(growth), tuple(sparse)))
         return rows
 
 

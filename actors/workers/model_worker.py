@@ -9,6 +9,7 @@ from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.runner.runner import Runner
 from outrider.actors.text.grammar import GrammarCompiler
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
@@ -37,7 +38,7 @@ class WorkerSequence:
     names: PrefixHasher
     ids: list[int] = field(default_factory=list)  # prompt and committed; the draft's guesses after
     num_named: int = 0  # pages that others can share
-    stop_reason: str = ""  # why the draft does not follow it any more
+    draft_stop: DraftStop | None = None  # why the draft does not follow it any more
     editor: LogitsProcessor | None = None  # where its logits are not taken as they are
 
     @property

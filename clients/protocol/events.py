@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.clients.results import Chunk, Origin, TokenLogprob, Usage
+from outrider.clients.results import Chunk, TokenLogprob, TokenOrigin, Usage
 
-GUESSED = {"ngram": Origin.NGRAM, "prediction": Origin.PREDICTION}
+GUESSED = {"ngram": TokenOrigin.NGRAM, "prediction": TokenOrigin.PREDICTION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def chunk_of(event: Mapping[str, Any]) -> Chunk:
 
 def origins_of(
     num_tokens: int, drafter: str, num_drafted: int, num_accepted: int
-) -> tuple[Origin, ...]:
+) -> tuple[TokenOrigin, ...]:
     """Where the tokens of one commit came from; a stop rule may have cut it short.
 
     Of three drafted tokens two were accepted, so the third token is the target's own:
@@ -70,10 +70,10 @@ def origins_of(
     """
     num_guessed = min(num_tokens, num_accepted)
     if num_drafted == 0:
-        own = Origin.PLAIN
+        own = TokenOrigin.PLAIN
     else:
-        own = Origin.RECOVERED if num_accepted < num_drafted else Origin.BONUS
-    guessed = GUESSED.get(drafter, Origin.ACCEPTED)  # a drafter that is newer than this client
+        own = TokenOrigin.RECOVERED if num_accepted < num_drafted else TokenOrigin.BONUS
+    guessed = GUESSED.get(drafter, TokenOrigin.ACCEPTED)  # a drafter that is newer than this client
     return (guessed,) * num_guessed + (own,) * (num_tokens - num_guessed)
 
 

@@ -13,9 +13,9 @@ from outrider.clients.results import (
     Choice,
     Chunk,
     Generation,
-    Origin,
     SpeculationStats,
     TokenLogprob,
+    TokenOrigin,
     Usage,
 )
 
@@ -26,7 +26,7 @@ class _Written:
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[TokenOrigin] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprob, ...] = ()

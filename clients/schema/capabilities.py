@@ -22,6 +22,8 @@ class SpeculationSupport(Reply):
     verification_modes: list[str]
     default_verification: str
     max_k: int
+    k_reasons: dict[str, str]  # the words of `k_reason`, each with its meaning
+    draft_stops: dict[str, str]  # why a draft may leave a sequence: the metric's words
 
 
 class RequestLimits(Reply):

@@ -16,18 +16,18 @@ from rich.text import Text
 from outrider.clients.client import Client, Stream
 from outrider.clients.errors import OutriderClientError
 from outrider.clients.options import Options
-from outrider.clients.results import Chunk, Origin
+from outrider.clients.results import Chunk, TokenOrigin
 from outrider.cluster.config.demo_models import DEMO, HONESTLY
 from outrider.cluster.terminal import client_flags
 from outrider.cluster.terminal.console import stderr
 
 COLOURS = {
-    Origin.ACCEPTED: ("green", "drafted"),
-    Origin.NGRAM: ("cyan", "copied"),
-    Origin.RECOVERED: ("yellow", "corrected"),
-    Origin.BONUS: ("blue", "bonus"),
-    Origin.PLAIN: ("default", "plain"),
-    Origin.PREDICTION: ("magenta", "predicted"),
+    TokenOrigin.ACCEPTED: ("green", "drafted"),
+    TokenOrigin.NGRAM: ("cyan", "copied"),
+    TokenOrigin.RECOVERED: ("yellow", "corrected"),
+    TokenOrigin.BONUS: ("blue", "bonus"),
+    TokenOrigin.PLAIN: ("default", "plain"),
+    TokenOrigin.PREDICTION: ("magenta", "predicted"),
 }
 
 

@@ -5,9 +5,9 @@
 One thread for each model, float32, batch 1, numerics exact, the same prompts and number of tokens
 for all. Variants take turns within a repeat, so a ratio compares neighbours in time; printed are
 medians over repeats and the least and greatest ratio. HTTP is served with draft and target in one
-process (engine.is_colocated): lockstep on one device has nothing to gain from two. At the demo pair's
-size the time is Python and dispatch per layer rather than arithmetic: the ratios show what the
-system adds and removes around a forward, and say nothing of how much a large model gains.
+process (engine.is_colocated): lockstep on one device has nothing to gain from two. At the demo
+pair's size the time is Python and dispatch per layer rather than arithmetic: the ratios show what
+the system adds and removes around a forward, and say nothing of how much a large model gains.
 """
 
 import argparse

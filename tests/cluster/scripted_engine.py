@@ -11,7 +11,7 @@ from cluster.toy_engine import ToyEngine
 
 from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
 from outrider.clients.protocol.events import origins_of
-from outrider.clients.results import Origin
+from outrider.clients.results import TokenOrigin
 
 SCRIPT = """`str.split(sep=None, maxsplit=-1)`
 
@@ -122,9 +122,9 @@ class ScriptedEngine(ToyEngine):
             self.num_closed += 1
 
 
-def origins(num_tokens: int) -> list[Origin]:
+def origins(num_tokens: int) -> list[TokenOrigin]:
     """Where each token of a speculated recital comes from, as the SDK has it."""
-    found: list[Origin] = []
+    found: list[TokenOrigin] = []
     for drafter, num_drafted, num_accepted in _rounds(True):
         num_new = min(num_accepted + 1, num_tokens - len(found))
         found += origins_of(num_new, drafter, num_drafted, num_accepted)

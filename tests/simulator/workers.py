@@ -191,7 +191,6 @@ class ModelledDraft(ModelledWorker):
                 row.seq,
                 tuple(self._text.drafted(row.seq, row.base + at) for at in range(row.k)),
                 (),
-                "",
             )
             for row in message.rows
         )
@@ -251,7 +250,7 @@ class ModelledDraft(ModelledWorker):
             )
             forks = tuple(tree.fork(asked.num_branches))
             if forks or growth:
-                yield ForecastRow(seq, asked.id, forks, growth, (), ""), seq
+                yield ForecastRow(seq, asked.id, forks, growth, ()), seq
 
     def _push(self, rows, num_tokens, started_s, seconds):
         self.push(

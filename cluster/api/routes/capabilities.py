@@ -5,12 +5,14 @@ from importlib.metadata import version
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import (
     MAX_K,
     MAX_TOP_LOGPROBS,
     GrammarKind,
     VerificationMode,
 )
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.clients.schema.capabilities import (
     Capabilities,
     Parameter,
@@ -71,6 +73,8 @@ def _speculation(info: ServedInfo) -> SpeculationSupport:
         verification_modes=[mode.value for mode in VerificationMode],
         default_verification=info.verification,
         max_k=MAX_K,
+        k_reasons={reason.value: reason.sentence for reason in Reason},
+        draft_stops={stop.value: stop.sentence for stop in DraftStop},
     )
 
 

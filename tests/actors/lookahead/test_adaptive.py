@@ -23,7 +23,7 @@ def test_it_starts_at_the_configured_k(pipeline, k):
     assert choice.num_branches == 4 * (k + 1)
 
 
-def test_every_choice_has_a_reason_that_is_counted():
+def test_every_choice_has_a_reason():
     worlds = (
         {},
         {"acceptance": 0.02, "step_ms": 3.0},
@@ -35,9 +35,8 @@ def test_every_choice_has_a_reason_that_is_counted():
             world = World(**settings)
             chooser = controller(world, has_draft=has_draft)
             choices = drive(world, chooser, 2000)
-            assert sum(chooser.reasons.values()) == 2000
-            assert set(chooser.reasons) == {choice.reason for choice in choices}
-            seen |= set(chooser.reasons)
+            assert len(choices) == 2000
+            seen |= {choice.reason for choice in choices}
     assert seen == REASONS
 
 

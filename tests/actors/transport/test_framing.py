@@ -13,7 +13,7 @@ MESSAGES = [
     OPEN,
     Close((1, 2)),
     Verify((VerifyRow(1, 2, 3, (4, 5), ()),), ()),
-    ProposeReply((ProposalRow(1, (4,), (SparseRow((4, 9), (0.25, 0.75)),), ""),), 5.0, 0.1, 1),
+    ProposeReply((ProposalRow(1, (4,), (SparseRow((4, 9), (0.25, 0.75)),)),), 5.0, 0.1, 1),
 ]
 
 

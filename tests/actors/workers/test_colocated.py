@@ -51,7 +51,7 @@ def play(pair, is_ahead, num_rounds=6, drop=None):
             pair.advance()
         yield answer
         for proposal, verdict in zip(answer.proposals.rows, answer.verdicts.rows, strict=True):
-            assert not proposal.reason
+            assert proposal.stop is None
             seq = verdict.seq
             committed[seq] = (*proposal.tokens[: verdict.num_accepted], verdict.token)
             ids[seq] += committed[seq]

@@ -115,7 +115,7 @@ def play(worker, rows, seed, num_rounds=20, most=3):
                 break
             for row in pushed.rows:
                 assert row.id == number
-                assert not row.reason
+                assert row.stop is None
                 books[row.seq].take(row)
         yield {row.seq: (row, books[row.seq], list(texts[row.seq])) for row in asked}
         for seq, book in books.items():
@@ -301,7 +301,7 @@ def test_what_cannot_be_followed_is_said_once_and_costs_no_page():
         )
     )
     rows = [row for row in iter_rows(worker)]
-    assert {row.seq: row.reason for row in rows if row.reason} == {1: "vocabulary", 2: "context"}
+    assert {row.seq: row.stop for row in rows if row.stop} == {1: "vocabulary", 2: "context"}
     assert any(row.forks for row in rows if row.seq == 3)
     worker.handle(Close((1, 2, 3)))
     assert worker.runner.num_free_pages == free
@@ -327,9 +327,7 @@ def forecast(worker, *seqs, number=1, committed=()):
         Outcomes(tuple(OutcomeRow(seq, number, base, committed, (), 6, 12) for seq in seqs))
     )
     rows = list(iter_rows(worker))
-    return {row.seq for row in rows if row.forks}, {
-        row.seq: row.reason for row in rows if row.reason
-    }
+    return {row.seq for row in rows if row.forks}, {row.seq: row.stop for row in rows if row.stop}
 
 
 @pytest.mark.usefixtures("everything_grows")

@@ -9,7 +9,7 @@ from outrider.actors.errors import InvalidRequest, WorkerGone
 from outrider.clients.async_client import AsyncClient
 from outrider.clients.errors import BadRequest, NotFound, ServerError
 from outrider.clients.options import Options, RetryPolicy
-from outrider.clients.results import Origin, Usage
+from outrider.clients.results import TokenOrigin, Usage
 
 FAST = RetryPolicy(max_retries=3, base_s=0.01, cap_s=0.02)
 
@@ -30,7 +30,7 @@ async def test_an_answer(client: AsyncClient) -> None:
     assert answer.speculation.num_tokens == 5
     assert answer.speculation.num_rounds == 3
     assert len(answer.origins) == 5
-    assert set(answer.origins) <= set(Origin)
+    assert set(answer.origins) <= set(TokenOrigin)
     assert (await client.generate([112, 113], seed=1, max_tokens=5)).text == "defgh"
 
 

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from cluster.toy_engine import ToyEngine
 
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.cluster.api.service import Service
 
 
@@ -54,7 +55,10 @@ async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: T
     service.tool_parser = "hermes"
     told = (await http.get("/capabilities")).json()
     assert told["model"]["fingerprint"] == "toy-1"
-    assert told["speculation"] == {
+    speculation = told["speculation"]
+    assert speculation.pop("k_reasons")["request"] == "The request gave its own k."
+    assert set(speculation.pop("draft_stops")) == {stop.value for stop in DraftStop}
+    assert speculation == {
         "drafters": ["draft", "ngram", "prediction"],
         "verification_modes": ["coupled", "rejection"],
         "default_verification": "coupled",
