@@ -2,7 +2,7 @@
 
 Owns the token lists, which are the only state that matters. Knows workers as peers that answer
 messages, kept up by supervisors; knows nothing of models, sockets or HTTP. Where proposals come
-from, and whether a round waits for them, is `proposing`'s to know.
+from, and whether a round waits for them, is `proposer`'s to know.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Coordinator:
         self,
         target: Supervisor,
         draft: Supervisor | None,
-        proposing: Proposer,
+        proposer: Proposer,
         scheduler: Scheduler,
         statistics: Statistics,
         clock: Callable[[], float],
@@ -52,7 +52,7 @@ class Coordinator:
         self._verifying = Verifying(target, scheduler.limits.num_pages, statistics)
         self._draft = draft
         self._is_colocated = is_colocated  # the target's process is the draft's too
-        self._proposing = proposing
+        self._proposer = proposer
         self._scheduler = scheduler
         self._statistics = statistics
         self._clock = clock
@@ -73,7 +73,7 @@ class Coordinator:
     @property
     def draft_failure(self) -> str:
         """Why the draft had no answer when it was last asked, if so."""
-        return self._proposing.draft.failure
+        return self._proposer.draft.failure
 
     @property
     def num_waiting(self) -> int:
@@ -140,7 +140,7 @@ class Coordinator:
         started = self._clock()
         await self._residence.close_left()
         await self._residence.admit(started)
-        choice = self._proposing.choose(self._scheduler.running)
+        choice = self._proposer.choose(self._scheduler.running)
         plan = await self._residence.plan(max(choice.k, choice.ngram_k))
         self._asked = plan.sequences
         if not plan.sequences:
@@ -153,7 +153,7 @@ class Coordinator:
                 verified = self._clock()
                 proposed = verified - verdicts.forward_s - verdicts.verdict_s
             else:
-                proposals = await self._proposing.propose(plan)
+                proposals = await self._proposer.propose(plan)
                 proposed = self._clock()
                 verdicts = await self._verifying.verify(self._message(plan, proposals))
                 verified = self._clock()
@@ -173,7 +173,7 @@ class Coordinator:
             commit_s=committed - verified,
         )
         verify_s = verdicts.forward_s + verdicts.verdict_s
-        learn = partial(self._proposing.observe, rows, num_prompt_tokens, verify_s)
+        learn = partial(self._proposer.observe, rows, num_prompt_tokens, verify_s)
         # While the target is at the next round: the choice for that one is as good without.
         asyncio.get_running_loop().call_soon(learn, committed - started)
         if self._trace.is_on:
@@ -191,10 +191,10 @@ class Coordinator:
         successor = await self._verifying.successor()
         if successor is not None:
             if self._is_colocated:
-                self._proposing.draft.use(ColocatedDraftClient(successor))
+                self._proposer.draft.use(ColocatedDraftClient(successor))
             await self._residence.reopen()
         if self._draft is not None:
-            self._proposing.draft.use(self._draft.peer)
+            self._proposer.draft.use(self._draft.peer)
 
     def _lose_round(self, error: WorkerLost) -> None:
         """Nothing was committed: the next target is asked again, unless they keep dying of it."""
@@ -212,14 +212,14 @@ class Coordinator:
         self, plan: SchedulerOutput
     ) -> tuple[dict[int, Proposal], VerifyReply]:
         """Both steps in one message, where draft and target are a pair in one process."""
-        draft = self._proposing.draft
+        draft = self._proposer.draft
         assert isinstance(draft, LockstepDraft)
-        proposals = self._proposing.predicted(plan)
+        proposals = self._proposer.predicted(plan)
         ask = draft.ask(plan, proposals)
         asked = () if ask is None else tuple(row.seq for row in ask.rows)
         for sequence in plan.rows:
             if sequence.seq not in asked and sequence.seq not in proposals:
-                proposals[sequence.seq] = self._proposing.copy(sequence)
+                proposals[sequence.seq] = self._proposer.copy(sequence)
         message = self._message(plan, proposals)
         if ask is None:
             return proposals, await self._verifying.verify(message)
@@ -269,7 +269,7 @@ class Coordinator:
         sequence.num_proposals += 1
         sequence.commit(ids)
         queued_s, sequence.queued_s = sequence.queued_s, None
-        self._proposing.judged(sequence, proposal, verdict.num_accepted)
+        self._proposer.judged(sequence, proposal, verdict.num_accepted)
         live.chunk(
             OutputDelta(
                 token_ids=ids,
@@ -279,7 +279,7 @@ class Coordinator:
                 drafter=proposal.origin.value,
                 num_drafted=num_drafted,
                 num_accepted=verdict.num_accepted,
-                k_reason=self._proposing.depth.reason(sequence),
+                k_reason=self._proposer.depth.reason(sequence),
                 queued_s=queued_s,
                 num_cached=0 if queued_s is None else sequence.num_cached,
                 finish_reason=reason,
@@ -295,7 +295,7 @@ class Coordinator:
         if reason is not None:
             self._streams.finish(live, reason)
         else:
-            lookup = self._proposing.draft.look_up(sequence)
+            lookup = self._proposer.draft.look_up(sequence)
         return RowReport(proposal.origin, num_drafted, verdict.num_accepted, lookup)
 
     def _fail_all(self, error: OutriderError) -> None:

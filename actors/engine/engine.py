@@ -91,11 +91,11 @@ class Engine:
             scheduler, statistics = Scheduler(limits), Statistics()
             pipeline = _pipeline(config, wiring)
             trace = resources.enter_context(Trace(config.trace))
-            proposing = _proposing(config, pipeline, statistics, trace)
+            proposer = _proposer(config, pipeline, statistics, trace)
             coordinator = Coordinator(
                 crew.target,
                 crew.draft,
-                proposing,
+                proposer,
                 scheduler,
                 statistics,
                 time.monotonic,
@@ -231,7 +231,7 @@ def _pipeline(config: EngineConfig, wiring: Executor) -> Pipeline:
     return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
 
 
-def _proposing(
+def _proposer(
     config: EngineConfig, pipeline: Pipeline, statistics: Statistics, trace: Trace
 ) -> Proposer:
     depth, has_draft = DraftLength(), config.draft is not None

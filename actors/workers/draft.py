@@ -72,7 +72,7 @@ class DraftWorker(ModelWorker):
                 for row in message.rows:
                     sequence = self.find(row.seq)
                     self._forecaster.outcome(row, sequence)
-                    self.settle(sequence, min(sequence.cache.len, row.base))
+                    self.cache_full_pages(sequence, min(sequence.cache.len, row.base))
                 return Done()
             case _:
                 return super().step(message)
@@ -140,7 +140,7 @@ class DraftWorker(ModelWorker):
         # The last id is computed again even where it was drafted rightly: its logits are needed.
         valid = min(sequence.cache.len, known + num_kept, ask.base - 1)
         self.runner.rollback(sequence.cache, valid)
-        self.settle(sequence, valid)
+        self.cache_full_pages(sequence, valid)
         self._check_ids(sequence, list(ask.committed))
         limit = ask.k
         if ask.base + ask.k > self.runner.loaded.context_len:

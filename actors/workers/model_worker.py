@@ -119,7 +119,7 @@ class ModelWorker:
             self._samplings[seqs] = found
         return found
 
-    def settle(self, sequence: WorkerSequence, num_rows: int) -> None:
+    def cache_full_pages(self, sequence: WorkerSequence, num_rows: int) -> None:
         """Let others share what is full of the first rows: they are of committed ids."""
         pool, first = self.runner.pool, sequence.num_named
         num_pages = num_rows // pool.page_size

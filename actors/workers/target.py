@@ -43,7 +43,7 @@ class TargetWorker(ModelWorker):
         told = prompts.rows(logits)
         rows = self._judge(message.rows, prompts.rest(logits)) if message.rows else ()
         for sequence in sequences:
-            self.settle(sequence, sequence.cache.len)
+            self.cache_full_pages(sequence, sequence.cache.len)
         verdict_s = time.monotonic() - computed
         num_free = self.runner.num_free_pages
         return VerifyReply(rows, started, computed - started, verdict_s, num_free, told)

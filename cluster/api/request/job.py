@@ -14,7 +14,6 @@ from starlette.types import Receive
 
 from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
 from outrider.cluster.api.middleware.request_context import OnChunk, attending
-from outrider.cluster.api.response.usage import UsageCounter
 from outrider.cluster.api.service import ServedEngine
 
 T = TypeVar("T")
@@ -46,16 +45,6 @@ class Job:
             "model": self.model,
             "system_fingerprint": self.engine.info.fingerprint,
         }
-
-    def tally(self) -> UsageCounter:
-        """An empty tally for this job."""
-        speculation, info = self.requests[0].speculation, self.engine.info
-        k = info.k if speculation.k is None else speculation.k
-        is_drafted = speculation.is_enabled and info.draft is not None
-        num_prompt_tokens = sum(len(request.prompt_ids) for request in self.first_choices)
-        resumed = self.requests[0].resumed
-        num_tokens = 0 if resumed is None else len(resumed.output_ids)
-        return UsageCounter(num_prompt_tokens, k if is_drafted else 0, num_tokens, self.num_choices)
 
     @property
     def first_choices(self) -> tuple[Request, ...]:

@@ -15,12 +15,12 @@ class Collection:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.tally: UsageCounter = job.tally()
+        self.counter = UsageCounter.of(job)
         self.chunks: list[list[OutputDelta]] = [[] for _ in job.requests]  # by choice
 
     async def on_chunk(self, index: int, chunk: OutputDelta) -> None:
         """Keep one commit."""
-        self.tally.add(index, chunk)
+        self.counter.add(index, chunk)
         self.chunks[index].append(chunk)
 
     def text(self, index: int) -> str:
@@ -47,8 +47,8 @@ class Collection:
         return {
             **self._job.envelope,
             "seed": self._job.seed,
-            "usage": self.tally.usage(),
-            "metrics": self.tally.metrics(),
+            "usage": self.counter.usage(),
+            "metrics": self.counter.metrics(),
         }
 
     def response(self, reply: Completion | ChatCompletion) -> Response:

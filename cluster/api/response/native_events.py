@@ -12,6 +12,7 @@ from outrider.cluster.api.request.body import MSGPACK
 from outrider.cluster.api.request.job import Job
 from outrider.cluster.api.response.logprobs import finite, pairs_of
 from outrider.cluster.api.response.token_texts import TokenTexts
+from outrider.cluster.api.response.usage import UsageCounter
 
 
 def identity(job: Job) -> dict[str, Any]:
@@ -42,7 +43,7 @@ class NativeEvents:
         self._job = job
         self._has_logprobs = body.logprobs is not None
         self._has_alternatives = bool(body.logprobs)
-        self._tally = job.tally()
+        self._counter = UsageCounter.of(job)
         self._token_texts: list[TokenTexts] = []  # by choice, if asked for
         if body.return_token_texts:
             self._token_texts = [TokenTexts(job.engine.tokenizer, r) for r in job.requests]
@@ -61,7 +62,7 @@ class NativeEvents:
 
     def chunk(self, index: int, chunk: OutputDelta) -> bytes:
         """One commit of one choice."""
-        self._tally.add(index, chunk)
+        self._counter.add(index, chunk)
         event: dict[str, Any] = {
             "type": "chunk",
             "index": index,
@@ -86,7 +87,7 @@ class NativeEvents:
 
     def end(self) -> bytes:
         """The counts."""
-        usage, metrics = self._tally.usage(), self._tally.metrics()
+        usage, metrics = self._counter.usage(), self._counter.metrics()
         return self._encode(
             {"type": "end", "usage": usage.model_dump(), "metrics": metrics.model_dump()}
         )

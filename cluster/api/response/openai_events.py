@@ -10,6 +10,7 @@ from outrider.actors.scheduling.request import OutputDelta
 from outrider.clients.schema.openai_requests import OpenAIRequest
 from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.job import Job
+from outrider.cluster.api.response.usage import UsageCounter
 
 DONE = b"data: [DONE]\n\n"
 
@@ -34,7 +35,7 @@ class OpenAIEvents:
         self._write_choice = write_choice
         self._has_usage = body.includes_usage
         self._counts_usage = body.counts_usage
-        self._tally = job.tally()
+        self._counter = UsageCounter.of(job)
         # The seed goes out with the first event.
         self._next_extra = f', "seed": {job.seed}{first_extra}'
         self._num_open = len(job.requests)
@@ -45,23 +46,23 @@ class OpenAIEvents:
 
     def chunk(self, index: int, chunk: OutputDelta) -> bytes:
         """One commit of one choice."""
-        self._tally.add(index, chunk)
+        self._counter.add(index, chunk)
         tail, self._next_extra = self._next_extra, ""
         if self._counts_usage:
-            tail += f', "usage": {self._tally.usage().model_dump_json()}'
+            tail += f', "usage": {self._counter.usage().model_dump_json()}'
         elif self._has_usage:
             tail += ', "usage": null'
         if chunk.finish_reason is not None:
             self._num_open -= 1
             if self._num_open == 0 and not self._has_usage:
-                tail += f', "metrics": {self._tally.metrics().model_dump_json()}'
+                tail += f', "metrics": {self._counter.metrics().model_dump_json()}'
         return f"{self._head}{self._write_choice(index, chunk)}]{tail}}}\n\n".encode()
 
     def end(self) -> bytes:
         """Usage, where asked for, and the end mark."""
         if not self._has_usage:
             return DONE
-        usage, metrics = self._tally.usage(), self._tally.metrics()
+        usage, metrics = self._counter.usage(), self._counter.metrics()
         tail = f'], "usage": {usage.model_dump_json()}, "metrics": {metrics.model_dump_json()}}}'
         return f"{self._head}{tail}\n\n".encode() + DONE
 

@@ -10,6 +10,7 @@ from outrider.clients.schema.openai_responses import (
     PromptTokensDetails,
     SpeculativeDecoding,
 )
+from outrider.cluster.api.request.job import Job
 
 
 class UsageCounter:
@@ -29,6 +30,16 @@ class UsageCounter:
         self._num_predicted_accepted = 0
         self._steps: Counter[tuple[int, int]] = Counter()  # by (drafted, accepted)
         self._k_reasons: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, job: Job) -> "UsageCounter":
+        """A counter for this job's chunks, nothing counted yet."""
+        request, info = job.requests[0], job.engine.info
+        k = info.k if request.speculation.k is None else request.speculation.k
+        is_drafted = request.speculation.is_enabled and info.draft is not None
+        num_prompt_tokens = sum(len(choice.prompt_ids) for choice in job.first_choices)
+        num_resumed = 0 if request.resumed is None else len(request.resumed.output_ids)
+        return cls(num_prompt_tokens, k if is_drafted else 0, num_resumed, job.num_choices)
 
     def add(self, index: int, chunk: OutputDelta) -> None:
         """Count one commit of a choice."""

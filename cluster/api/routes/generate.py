@@ -128,5 +128,7 @@ def _whole(job: Job, collection: Collection, body: GenerateRequest) -> Generated
                 else prompt_tokens(collection.prompt_logprobs(index)),
             )
         )
-    tally = collection.tally
-    return Generated(**identity(job), choices=choices, usage=tally.usage(), metrics=tally.metrics())
+    counter = collection.counter
+    return Generated(
+        **identity(job), choices=choices, usage=counter.usage(), metrics=counter.metrics()
+    )

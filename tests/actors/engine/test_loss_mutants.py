@@ -15,7 +15,7 @@ def forgets_to_open_again(patch):
 
     async def attend(self):
         await self._verifying.successor()
-        self._proposing.draft.use(self._draft.peer)
+        self._proposer.draft.use(self._draft.peer)
 
     patch.setattr(Coordinator, "_attend", attend)
 
