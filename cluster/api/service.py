@@ -1,123 +1,13 @@
-"""What the routes need of an engine, and the name and limits it is served under."""
+"""The engine that is served, the name and the limits it is served under."""
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from outrider.actors.errors import ShuttingDown
-from outrider.actors.scheduling.request import OutputDelta, Request
-from outrider.actors.scheduling.sampling_params import Grammar
-from outrider.actors.telemetry.statistics import Statistics
 
-
-class ServedText(Protocol):
-    """The text of one sequence, id by id."""
-
-    def push(self, token_id: int) -> bool: ...
-    def take(self) -> str: ...
-
-
-class ServedTokenizer(Protocol):
-    """Text to ids and back."""
-
-    def encode(self, text: str, adds_special: bool = True) -> list[int]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[int]: ...
-    def stream(self, prompt_ids: Sequence[int], stops: Sequence[str]) -> ServedText: ...
-
-
-class ServedInfo(Protocol):
-    """What the engine says of itself."""
-
-    @property
-    def draft(self) -> str | None: ...
-    @property
-    def verification(self) -> str: ...
-    @property
-    def context_len(self) -> int: ...
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def k(self) -> int: ...
-    @property
-    def has_ngram(self) -> bool: ...
-    @property
-    def has_prefix_cache(self) -> bool: ...
-    @property
-    def numerics(self) -> str: ...
-    @property
-    def numerics_reason(self) -> str: ...
-
-
-class ServedWorker(Protocol):
-    """One worker of the engine."""
-
-    @property
-    def role(self) -> str: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def num_deaths(self) -> int: ...
-    @property
-    def num_hangs(self) -> int: ...
-    @property
-    def num_restarts(self) -> int: ...
-    @property
-    def pause_s(self) -> float: ...
-
-
-class ServedHealth(Protocol):
-    """How the engine is."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def workers(self) -> Sequence[ServedWorker]: ...
-    @property
-    def num_waiting(self) -> int: ...
-    @property
-    def num_running(self) -> int: ...
-    @property
-    def queue_age_s(self) -> float: ...
-    @property
-    def kv_usage(self) -> float: ...
-
-
-class ServedChunks(Protocol):
-    """The commits of one sequence; closing it before its end cancels the sequence."""
-
-    def __aiter__(self) -> AsyncIterator[OutputDelta]: ...
-    async def aclose(self) -> None: ...
-
-
-class ServedEngine(Protocol):
-    """`outrider.actors.engine.engine.Engine`, or a toy in its place."""
-
-    @property
-    def tokenizer(self) -> ServedTokenizer: ...
-    @property
-    def info(self) -> ServedInfo: ...
-    @property
-    def statistics(self) -> Statistics: ...
-    def check(self, request: Request) -> None: ...
-    def check_grammar(self, grammar: Grammar) -> None: ...
-    def generate(self, request: Request) -> ServedChunks: ...
-    def health(self) -> ServedHealth: ...
+if TYPE_CHECKING:
+    from outrider.actors.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +34,7 @@ class Service:
     limits: ApiLimits = ApiLimits()
     sees_clients: bool = True  # False behind a proxy whose own address requests come from
     tool_parser: str | None = None  # how the model writes tool calls; None: it does not
-    engine: ServedEngine | None = None
+    engine: "Engine | None" = None
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property
@@ -153,7 +43,7 @@ class Service:
         return self.engine is not None and self.engine.health().status != "failed"
 
     @property
-    def started_engine(self) -> ServedEngine:
+    def started_engine(self) -> "Engine":
         """The engine. Raises ShuttingDown while there is none."""
         if self.engine is None:
             raise ShuttingDown("The model is not loaded yet, or the server stops; try again")

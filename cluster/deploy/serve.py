@@ -110,7 +110,7 @@ class EngineReplica:
             self._exporting.cancel()
         engine, self._service.engine = self._service.engine, None
         if engine is not None:
-            await engine.stop()  # type: ignore[attr-defined]  # routes may not, we may
+            await engine.stop()
 
 
 def log_requests() -> None:

@@ -4,6 +4,7 @@ Nothing is counted here: the engine's statistics and health and the front's obse
 """
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -17,13 +18,17 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from outrider.actors.engine.info import EngineHealth
 from outrider.actors.executor.supervisor import WorkerState
 from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.api.metrics import names as names
 from outrider.cluster.api.metrics.names import Metric, MetricKind
 from outrider.cluster.api.middleware.observations import Histogram, Observations
 from outrider.cluster.api.middleware.traffic import Traffic
-from outrider.cluster.api.service import ServedEngine, ServedHealth, Service
+from outrider.cluster.api.service import Service
+
+if TYPE_CHECKING:
+    from outrider.actors.engine.engine import Engine
 
 STATUSES = ("ok", "degraded", "failed", "absent")
 PARTS = ("schedule", "propose", "verify", "commit")
@@ -85,7 +90,7 @@ class ServiceCollector(Collector):
         ):
             yield self._histogram(metric, histogram)
 
-    def _front(self, engine: ServedEngine | None) -> Iterator[Family]:
+    def _front(self, engine: "Engine | None") -> Iterator[Family]:
         responses = sorted(self._traffic.observations.responses.items())
         samples = (((route, method, str(status)), n) for (route, method, status), n in responses)
         yield self._family(names.HTTP_RESPONSES, samples)
@@ -129,7 +134,7 @@ class ServiceCollector(Collector):
         ):
             yield self._family(metric, (((which,), n) for which, n in _events(seen, event)))
 
-    def _workers(self, health: ServedHealth) -> Iterator[Family]:
+    def _workers(self, health: EngineHealth) -> Iterator[Family]:
         yield self._one(names.NUM_RUNNING, health.num_running)
         yield self._one(names.NUM_WAITING, health.num_waiting)
         yield self._one(names.QUEUE_AGE, health.queue_age_s)

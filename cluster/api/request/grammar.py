@@ -4,13 +4,16 @@ import asyncio
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.clients.schema.openai_requests import OpenAIRequest
 from outrider.clients.schema.structured_outputs import ResponseFormat, StructuredOutputs
-from outrider.cluster.api.service import ApiLimits, ServedEngine
+from outrider.cluster.api.service import ApiLimits
+
+if TYPE_CHECKING:
+    from outrider.actors.engine.engine import Engine
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -48,9 +51,7 @@ def format_grammar(asked: ResponseFormat | None) -> Grammar | None:
     return Grammar(GrammarKind.JSON, _schema_text(schema, "response_format.json_schema.schema"))
 
 
-async def check_grammar(
-    engine: ServedEngine, grammar: Grammar, limits: ApiLimits, param: str
-) -> None:
+async def check_grammar(engine: "Engine", grammar: Grammar, limits: ApiLimits, param: str) -> None:
     """Raises InvalidRequest, blaming `param`, unless it is small and compiles soon enough."""
     size, most = len(grammar.text.encode()), limits.max_grammar_bytes
     if size > most:

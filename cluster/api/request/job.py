@@ -8,13 +8,15 @@ import time
 from collections.abc import Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.types import Receive
 
 from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
 from outrider.cluster.api.middleware.request_context import OnChunk, attending
-from outrider.cluster.api.service import ServedEngine
+
+if TYPE_CHECKING:
+    from outrider.actors.engine.engine import Engine
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class Job:
     """What to generate, and the identity of the answer."""
 
     id: str
-    engine: ServedEngine
+    engine: "Engine"
     model: str
     seed: int  # as the client wrote it, or drawn for it; int64
     requests: tuple[Request, ...]  # one a choice: those of a prompt follow each other

@@ -4,19 +4,22 @@ meanwhile.
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from outrider.actors.errors import InvalidRequest
 from outrider.clients.schema.messages import ChatMessage, Tool
 from outrider.clients.schema.openai_requests import Prompt
 from outrider.cluster.api.request.tools.turns import tools_of, turns_of
-from outrider.cluster.api.service import ServedEngine, ServedTokenizer
+
+if TYPE_CHECKING:
+    from outrider.actors.engine.engine import Engine
+    from outrider.actors.text.tokenizer import Tokenizer
 
 LONG_TEXT_LEN = 16_384  # characters; about the most that is tokenised in a few milliseconds
 
 
 async def prompt_ids(
-    tokenizer: ServedTokenizer, prompt: Prompt, max_prompts: int, param: str = "prompt"
+    tokenizer: "Tokenizer", prompt: Prompt, max_prompts: int, param: str = "prompt"
 ) -> list[list[int]]:
     """One list of ids a prompt. Raises InvalidRequest."""
     prompts = separate(prompt)
@@ -33,7 +36,7 @@ async def prompt_ids(
 
 
 async def chat_ids(
-    tokenizer: ServedTokenizer, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
+    tokenizer: "Tokenizer", messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
 ) -> list[int]:
     """A conversation through the model's own template. Raises InvalidRequest."""
     if not messages:
@@ -53,7 +56,7 @@ def separate(prompt: Prompt) -> list[str] | list[list[int]]:
     return cast(list[str] | list[list[int]], prompt)
 
 
-async def encode(tokenizer: ServedTokenizer, text: str, adds_special: bool = True) -> list[int]:
+async def encode(tokenizer: "Tokenizer", text: str, adds_special: bool = True) -> list[int]:
     """The ids of a text; none for an empty one."""
     if not text:
         return []
@@ -62,7 +65,7 @@ async def encode(tokenizer: ServedTokenizer, text: str, adds_special: bool = Tru
     return tokenizer.encode(text, adds_special)
 
 
-async def decode(engine: ServedEngine, ids: Sequence[int], param: str) -> str:
+async def decode(engine: "Engine", ids: Sequence[int], param: str) -> str:
     """The text of ids. Raises InvalidRequest for one out of the vocabulary."""
     check_ids(ids, engine.info.vocab_size, param)
     if len(ids) > LONG_TEXT_LEN:

@@ -4,7 +4,7 @@ import secrets
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.actors.errors import InvalidRequest, UnknownModel
 from outrider.actors.scheduling.request import Request, Resumed
@@ -20,7 +20,10 @@ from outrider.cluster.api.middleware.request_context import current
 from outrider.cluster.api.request.grammar import check_grammar
 from outrider.cluster.api.request.job import Job
 from outrider.cluster.api.request.prompts import check_ids, encode
-from outrider.cluster.api.service import ApiLimits, ServedEngine, Service
+from outrider.cluster.api.service import ApiLimits, Service
+
+if TYPE_CHECKING:
+    from outrider.actors.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def check_model(service: Service, name: str | None) -> None:
 
 
 async def _requests(
-    engine: ServedEngine, body: GenerationFields, wish: RequestSpec, key: int
+    engine: "Engine", body: GenerationFields, wish: RequestSpec, key: int
 ) -> tuple[Request, ...]:
     """Every choice of every prompt."""
     exchange = current()

@@ -4,6 +4,7 @@ They are the model's raw ones. JSON has no infinity: minus infinity is written a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.openai_responses import (
@@ -13,7 +14,9 @@ from outrider.clients.schema.openai_responses import (
     PromptLogprob,
     PromptLogprobs,
 )
-from outrider.cluster.api.service import ServedTokenizer
+
+if TYPE_CHECKING:
+    from outrider.actors.text.tokenizer import Tokenizer
 
 LOWEST = -9999.0
 
@@ -41,7 +44,7 @@ def generated(chunks: Iterable[OutputDelta]) -> Iterator[TokenLogprobs]:
 class CompletionLogprobsWriter:
     """Writes one choice's log-probabilities as completions report them, piece by piece."""
 
-    def __init__(self, tokenizer: ServedTokenizer, num_top: int) -> None:
+    def __init__(self, tokenizer: "Tokenizer", num_top: int) -> None:
         self._tokenizer = tokenizer
         self._num_top = num_top
         self._offset = 0  # where the next token's text begins
@@ -79,7 +82,7 @@ class CompletionLogprobsWriter:
 
 
 def chat_logprobs(
-    tokenizer: ServedTokenizer, chunks: Iterable[OutputDelta], num_top: int
+    tokenizer: "Tokenizer", chunks: Iterable[OutputDelta], num_top: int
 ) -> ChatLogprobs:
     """As chat reports them."""
     content = [
@@ -90,14 +93,14 @@ def chat_logprobs(
 
 
 def prompt_logprobs(
-    tokenizer: ServedTokenizer, tokens: Sequence[TokenLogprobs], num_top: int
+    tokenizer: "Tokenizer", tokens: Sequence[TokenLogprobs], num_top: int
 ) -> PromptLogprobs:
     """The prompt's, as vLLM reports them; its first token has none."""
     return [None, *(_candidates(tokenizer, token, num_top) for token in tokens)]
 
 
 def _chat_token(
-    tokenizer: ServedTokenizer, token_id: int, logprob: float, top: Sequence[Pair] = ()
+    tokenizer: "Tokenizer", token_id: int, logprob: float, top: Sequence[Pair] = ()
 ) -> ChatCompletionTokenLogprob:
     text = tokenizer.decode([token_id])
     return ChatCompletionTokenLogprob(
@@ -109,7 +112,7 @@ def _chat_token(
 
 
 def _candidates(
-    tokenizer: ServedTokenizer, token: TokenLogprobs, num_top: int
+    tokenizer: "Tokenizer", token: TokenLogprobs, num_top: int
 ) -> dict[int, PromptLogprob]:
     ranks = {token_id: rank for rank, (token_id, _) in enumerate(token.top, start=1)}
     shown = {token.token_id: token.logprob} | dict(token.top[:num_top])

@@ -5,15 +5,18 @@ may begin a stop string is held back for a later chunk, whose first token then b
 """
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from outrider.actors.scheduling.request import OutputDelta, Request
-from outrider.cluster.api.service import ServedTokenizer
+
+if TYPE_CHECKING:
+    from outrider.actors.text.tokenizer import Tokenizer
 
 
 class TokenTexts:
     """The pieces of one choice's text, chunk by chunk."""
 
-    def __init__(self, tokenizer: ServedTokenizer, request: Request) -> None:
+    def __init__(self, tokenizer: "Tokenizer", request: Request) -> None:
         self._stream = tokenizer.stream(request.prompt_ids, ())
         self._num_decoded = 0  # characters of the tokens so far
         self._num_told = 0  # of those, in a chunk's text

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
+from outrider.actors.engine.info import EngineInfo
 from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import (
     MAX_K,
@@ -23,7 +24,7 @@ from outrider.clients.schema.capabilities import (
 from outrider.clients.schema.unsupported import WITHOUT_EFFECT
 from outrider.cluster.api.request.body import MSGPACK
 from outrider.cluster.api.routes.openapi import ERRORS, body_of, described
-from outrider.cluster.api.service import ApiLimits, ServedInfo, Service
+from outrider.cluster.api.service import ApiLimits, Service
 
 MAX_STOPS = 16  # as SamplingParams holds it
 
@@ -54,7 +55,7 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def _model(name: str, info: ServedInfo) -> ServedModel:
+def _model(name: str, info: EngineInfo) -> ServedModel:
     return ServedModel(
         name=name,
         max_model_len=info.context_len,
@@ -66,7 +67,7 @@ def _model(name: str, info: ServedInfo) -> ServedModel:
     )
 
 
-def _speculation(info: ServedInfo) -> SpeculationSupport:
+def _speculation(info: EngineInfo) -> SpeculationSupport:
     has = {"draft": info.draft is not None, "ngram": info.has_ngram, "prediction": True}
     return SpeculationSupport(
         drafters=[name for name, is_there in has.items() if is_there],

@@ -6,8 +6,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from outrider.actors.engine.info import EngineHealth
+from outrider.actors.executor.supervisor import WorkerHealth
 from outrider.cluster.api.middleware.traffic import Traffic
-from outrider.cluster.api.service import ServedHealth, ServedWorker, Service
+from outrider.cluster.api.service import Service
 
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")  # a proxy spoke for someone
 
@@ -35,7 +37,7 @@ def routes(service: Service, traffic: Traffic) -> APIRouter:
     return router
 
 
-def _details(state: ServedHealth) -> dict[str, Any]:
+def _details(state: EngineHealth) -> dict[str, Any]:
     return {
         "reason": state.reason,
         "workers": [_worker(worker) for worker in state.workers],
@@ -44,7 +46,7 @@ def _details(state: ServedHealth) -> dict[str, Any]:
     }
 
 
-def _worker(worker: ServedWorker) -> dict[str, Any]:
+def _worker(worker: WorkerHealth) -> dict[str, Any]:
     return {
         "role": worker.role,
         "pid": worker.pid,
