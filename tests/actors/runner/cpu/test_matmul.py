@@ -123,6 +123,10 @@ def test_threads_share_what_is_large(num_threads: int, monkeypatch: pytest.Monke
 def test_who_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.zeros(8, 8)
     assert isinstance(packed(weight, None, 2), PanelLinear)
-    assert isinstance(packed(weight.bfloat16(), None, 2), PackedLinear)
     monkeypatch.setattr(linear, "can_multiply", lambda: False)
     assert isinstance(packed(weight, None, 2), PackedLinear)
+
+
+@pytest.mark.skipif(not can_pack_onednn(torch.bfloat16), reason="no bfloat16 products on this CPU")
+def test_onednn_multiplies_bfloat16() -> None:
+    assert isinstance(packed(torch.zeros(8, 8, dtype=torch.bfloat16), None, 2), PackedLinear)
