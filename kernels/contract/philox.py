@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import ArrayLike
+
 from outrider.kernels.contract.arrays import I32, U32, U64
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

@@ -5,8 +5,8 @@ Owns their launches. Tensors in, tensors out, nothing waits.
 
 import numpy as np
 import torch
-from outrider.kernels.contract.arrays import ContractError
 
+from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.cuda.kernels import THREADS, Launch, Launcher
 
 MAX_BLOCKS = 4096  # enough to fill any GPU; more elements are walked over

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from outrider.kernels.contract.arrays import I32, ContractError
 
+from outrider.kernels.contract.arrays import I32, ContractError
 from outrider.kernels.cuda.buffers import Buffer
 from outrider.kernels.cuda.kernels import THREADS, Launch, Launcher
 

@@ -1,8 +1,8 @@
 """Whether the kernels can read a tensor of logits as it lies."""
 
 import torch
-from outrider.kernels.contract.arrays import ContractError
 
+from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.contract.verdict import TILE
 from outrider.kernels.cuda.kernels import ELEMENT_OF
 

@@ -7,8 +7,8 @@ Cephes (`expf`, `logf`), every fma explicit, no table, no library call.
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
-from outrider.kernels.contract.arrays import F32, U32
 
+from outrider.kernels.contract.arrays import F32, U32
 from outrider.kernels.contract.verdict import TILE
 
 F64 = npt.NDArray[np.float64]

@@ -5,8 +5,8 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from outrider.kernels.contract.arrays import F32
 
+from outrider.kernels.contract.arrays import F32
 from outrider.kernels.contract.verdict import TILE, Fault
 from outrider.kernels.reference.arithmetic import exp, log, tile_sum, tree_sum
 

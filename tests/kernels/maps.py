@@ -2,8 +2,8 @@
 
 import numba
 import numpy as np
-from outrider.kernels.contract.arrays import F32
 
+from outrider.kernels.contract.arrays import F32
 from outrider.kernels.cpu import arithmetic
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from kernels.cuda.emulated import CPU, loader
-from outrider.kernels.contract.arrays import ContractError
 
+from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.cuda.diagnostics import compute_acceptance_probs, compute_expected_tokens
 from outrider.kernels.cuda.kernels import Launcher
 from outrider.kernels.cuda.kv import RowMover

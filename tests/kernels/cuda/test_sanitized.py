@@ -11,13 +11,13 @@ from kernels.cuda.emulated import CPU
 from kernels.cuda.forests import random_case
 from kernels.cuda.sanitized import SanitizedLauncher
 from kernels.emulator.build import Sanitizer, why_unusable
-from outrider.kernels.reference.trees import verify_trees
 
 from outrider.kernels.contract.verdict import TILE
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.diagnostics import compute_acceptance_probs, compute_expected_tokens
 from outrider.kernels.cuda.kernels import KERNELS, Launcher
 from outrider.kernels.reference.backend import ReferenceBackend
+from outrider.kernels.reference.trees import verify_trees
 
 pytestmark = pytest.mark.skipif(why_unusable() is not None, reason=str(why_unusable()))
 
