@@ -33,10 +33,10 @@ class NoText:
         return ids, "", None
 
 
-def proposing(k, scheduler, statistics, has_ngram=False):
+def proposing(k, scheduler, statistics, drafters=()):
     depth = DraftLength()
     draft = LockstepDraft(depth, scheduler.limits.token_budget, statistics, Trace())
-    return Proposer(draft, depth, FixedController(k), statistics, has_ngram=has_ngram)
+    return Proposer(draft, depth, FixedController(k), statistics, drafters)
 
 
 class Bench:

@@ -1,58 +1,139 @@
-"""What an engine is started with."""
+"""What an engine is started with: two models, and the options that the operator chose."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.lookahead.fork_selection import WIDEST
 from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
+from outrider.actors.spec_decode.drafters.registry import (
+    DRAFTERS,
+    ChosenDrafter,
+    Place,
+    chosen_drafters,
+)
+
+Count = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """What the operator chose. Raises InvalidConfig."""
+def _listed(value: Any) -> Any:
+    """A list, or text with commas, as a tuple."""
+    if isinstance(value, str):
+        return tuple(filter(None, map(str.strip, value.split(","))))
+    return tuple(value) if isinstance(value, list) else value
 
-    target: Path
-    draft: Path | None = None
-    k: int = 4  # drafted tokens a round: where the controller starts, or for good if 'fixed'
-    verification: VerificationMode = VerificationMode.COUPLED
-    numerics: Literal["auto", "exact", "fast"] = "auto"
-    device: str = "auto"
-    dtype: str = "auto"
-    kv_tokens: int = 32768  # KV rows of each worker's pool
-    max_batch: int = 64  # sequences running at once
-    max_waiting: int = 256  # sequences queued behind them
-    token_budget: int = 256  # tokens of one target forward
-    num_threads: int = 1  # of each worker
-    is_colocated: bool = False  # draft and target in one process: lockstep on one device or core
-    pipeline: Literal["auto", "forecast", "lockstep"] = "auto"  # forecast where workers can overlap
-    lookahead: Literal["adaptive", "simple", "fixed"] = "adaptive"  # who chooses k, from k on
-    fan: int | None = None  # guesses per position of a forecast, on average, of lookahead 'fixed'
-    has_ngram: bool = True  # copy from a sequence's own past where the draft has nothing
-    has_prefix_cache: bool = True  # keep the KV of what ended, for prompts that begin alike
-    trace: Path | None = None  # a timeline of every round is written here at the end
-    worker_deadline_s: float = 30.0  # a worker that answers nothing for so long is replaced
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.k <= MAX_K:
-            raise InvalidConfig(f"Got k={self.k}, expected 0 ≤ k ≤ {MAX_K}")
-        if self.numerics not in ("auto", "exact", "fast"):
-            raise InvalidConfig(f"Got numerics={self.numerics!r}, accepted: auto, exact, fast")
-        for name, accepted in (
-            ("pipeline", ("auto", "forecast", "lockstep")),
-            ("lookahead", ("adaptive", "simple", "fixed")),
-        ):
-            if (got := getattr(self, name)) not in accepted:
-                raise InvalidConfig(f"Got {name}={got!r}, accepted: {', '.join(accepted)}")
+class EngineOptions(BaseModel):
+    """How the engine decodes. Raises InvalidConfig."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    k: int = Field(
+        default=4,
+        ge=0,
+        le=MAX_K,
+        description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round; where 'adaptive' starts",
+    )
+    drafters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        default=tuple(DRAFTERS),
+        description=f"names among {', '.join(DRAFTERS)}, in order of preference; a kind that is "
+        "loaded from a path is written KIND:PATH",
+    )
+    verification: VerificationMode = Field(
+        default=VerificationMode.COUPLED, description="'coupled' or 'rejection'"
+    )
+    numerics: Literal["auto", "exact", "fast"] = Field(
+        default="auto", description="'auto', 'exact' or 'fast'"
+    )
+    device: str = Field(default="auto", description="'auto', 'cpu' or 'cuda'")
+    dtype: str = Field(default="auto", description="'auto' or a torch dtype")
+    kv_tokens: Count = Field(default=32768, description="at least 1: KV rows of each worker")
+    max_batch: Count = Field(default=64, description="at least 1: sequences decoded at once")
+    max_waiting: Count = Field(default=256, description="at least 1: sequences in the queue")
+    token_budget: Count = Field(default=256, description="at least 1: tokens in one forward")
+    num_threads: Count = Field(default=1, description="at least 1: CPU threads of each worker")
+    is_colocated: bool = Field(
+        default=False,
+        description="true or false: draft and target in one process, for one device or core",
+    )
+    pipeline: Literal["auto", "forecast", "lockstep"] = Field(
+        default="auto",
+        description="'forecast': the draft rides ahead; 'lockstep': they take turns; 'auto'",
+    )
+    lookahead: Literal["adaptive", "simple", "fixed"] = Field(
+        default="adaptive", description="'adaptive', 'simple' or 'fixed': who chooses k"
+    )
+    fan: Count | None = Field(
+        default=None,
+        le=WIDEST,
+        description=f"1 to {WIDEST}: guesses per position of a forecast, with lookahead 'fixed'",
+    )
+    has_prefix_cache: bool = Field(
+        default=True,
+        description="true or false: keep the KV of prompts, for those that begin alike",
+    )
+    trace: Path | None = Field(
+        default=None, description="a file for a timeline of every round, written at the end"
+    )
+    worker_deadline_s: float = Field(
+        default=30.0, gt=0, description="above 0: a worker silent for so long is replaced"
+    )
+
+    @property
+    def chosen_drafters(self) -> tuple[ChosenDrafter, ...]:
+        """The kinds of `drafters`."""
+        return chosen_drafters(self.drafters)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _told(cls, data: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        """An error of one field in the operator's words."""
+        try:
+            return build(data)
+        except ValidationError as error:
+            (name, *_), got = error.errors()[0]["loc"], error.errors()[0]["input"]
+            field = cls.model_fields.get(str(name))
+            expected = f"one of {', '.join(cls.model_fields)}"
+            if field is not None:
+                expected = field.description or ""
+            raise InvalidConfig(f"Got {name}={got!r}, expected {expected}") from None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
         if self.is_colocated and self.pipeline == "forecast":
             raise InvalidConfig("Got is_colocated with pipeline='forecast', accepted: 'lockstep'")
         if self.fan is not None and self.lookahead != "fixed":
             raise InvalidConfig(
                 f"Got fan={self.fan} with lookahead='{self.lookahead}', accepted: 'fixed'"
             )
-        if self.fan is not None and not 1 <= self.fan <= WIDEST:
-            raise InvalidConfig(f"Got fan={self.fan}, expected 1 ≤ fan ≤ {WIDEST}")
-        for name in ("kv_tokens", "max_batch", "max_waiting", "token_budget", "num_threads"):
-            if getattr(self, name) < 1:
-                raise InvalidConfig(f"Got {name}={getattr(self, name)}, expected at least 1")
+        chosen_drafters(self.drafters)
+        return self
+
+
+DEFAULTS = EngineOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """The models' directories, and how they are used."""
+
+    target: Path
+    draft: Path | None = None
+    options: EngineOptions = DEFAULTS
+
+    @property
+    def used_draft(self) -> Path | None:
+        """The draft's, if the draft is among the drafters."""
+        kinds = {chosen.kind.place for chosen in self.options.chosen_drafters}
+        return self.draft if Place.DRAFT in kinds else None

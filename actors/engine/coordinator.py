@@ -214,12 +214,12 @@ class Coordinator:
         """Both steps in one message, where draft and target are a pair in one process."""
         draft = self._proposer.draft
         assert isinstance(draft, LockstepDraft)
-        proposals = self._proposer.predicted(plan)
+        proposals = self._proposer.preferred(plan)
         ask = draft.ask(plan, proposals)
         asked = () if ask is None else tuple(row.seq for row in ask.rows)
         for sequence in plan.rows:
             if sequence.seq not in asked and sequence.seq not in proposals:
-                proposals[sequence.seq] = self._proposer.copy(sequence)
+                proposals[sequence.seq] = self._proposer.fallback(sequence)
         message = self._message(plan, proposals)
         if ask is None:
             return proposals, await self._verifying.verify(message)
@@ -269,17 +269,16 @@ class Coordinator:
         sequence.num_proposals += 1
         sequence.commit(ids)
         queued_s, sequence.queued_s = sequence.queued_s, None
-        self._proposer.judged(sequence, proposal, verdict.num_accepted)
         live.chunk(
             OutputDelta(
                 token_ids=ids,
                 logprobs=verdict.logprobs[: len(ids)],
                 text=text,
                 top_logprobs=tuple(pairs(row) for row in verdict.top[: len(ids)]),
-                drafter=proposal.origin.value,
+                drafter=proposal.drafter,
                 num_drafted=num_drafted,
                 num_accepted=verdict.num_accepted,
-                k_reason=self._proposer.depth.reason(sequence),
+                k_reason=self._proposer.draft_length.reason(sequence),
                 queued_s=queued_s,
                 num_cached=0 if queued_s is None else sequence.num_cached,
                 finish_reason=reason,
@@ -296,7 +295,7 @@ class Coordinator:
             self._streams.finish(live, reason)
         else:
             lookup = self._proposer.draft.look_up(sequence)
-        return RowReport(proposal.origin, num_drafted, verdict.num_accepted, lookup)
+        return RowReport(proposal.drafter, num_drafted, verdict.num_accepted, lookup)
 
     def _fail_all(self, error: OutriderError) -> None:
         self._failure = error

@@ -26,6 +26,7 @@ from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.drafters.registry import Place
 from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import Proposer
@@ -75,7 +76,7 @@ class Engine:
         async with AsyncExitStack() as resources:
             resources.push_async_callback(wiring.close)
             tokenizer = _load_tokenizers(config, progress)
-            supervision = RestartPolicy(deadline_s=config.worker_deadline_s)
+            supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
             crew = WorkerGroup(_specs(config, tokenizer), wiring, supervision, progress)
             resources.push_async_callback(crew.stop)
             await crew.start()
@@ -83,14 +84,14 @@ class Engine:
             limits = SchedulerConfig(
                 facts.num_pages,
                 facts.page_size,
-                config.max_batch,
-                config.max_waiting,
-                config.token_budget,
-                config.has_prefix_cache,
+                config.options.max_batch,
+                config.options.max_waiting,
+                config.options.token_budget,
+                config.options.has_prefix_cache,
             )
             scheduler, statistics = Scheduler(limits), Statistics()
             pipeline = _pipeline(config, wiring)
-            trace = resources.enter_context(Trace(config.trace))
+            trace = resources.enter_context(Trace(config.options.trace))
             proposer = _proposer(config, pipeline, statistics, trace)
             coordinator = Coordinator(
                 crew.target,
@@ -100,7 +101,7 @@ class Engine:
                 statistics,
                 time.monotonic,
                 trace,
-                is_colocated=config.draft is not None and config.is_colocated,
+                is_colocated=config.used_draft is not None and config.options.is_colocated,
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
@@ -177,8 +178,8 @@ class Engine:
 def _load_tokenizers(config: EngineConfig, progress: Progress) -> Tokenizer:
     progress("loading the tokenizer")
     tokenizer = Tokenizer(config.target)
-    if config.draft is not None:
-        check_vocabularies(tokenizer, Tokenizer(config.draft))
+    if config.used_draft is not None:
+        check_vocabularies(tokenizer, Tokenizer(config.used_draft))
     return tokenizer
 
 
@@ -188,26 +189,26 @@ def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
         role="target",
         model=str(config.target),
         num_target_ids=max(tokenizer.vocabulary.values()) + 1,
-        num_tokens=config.kv_tokens,
-        device=config.device,
-        dtype=config.dtype,
-        numerics=config.numerics,
-        num_threads=config.num_threads,
-        has_prefix_cache=config.has_prefix_cache,
+        num_tokens=config.options.kv_tokens,
+        device=config.options.device,
+        dtype=config.options.dtype,
+        numerics=config.options.numerics,
+        num_threads=config.options.num_threads,
+        has_prefix_cache=config.options.has_prefix_cache,
     )
-    if config.draft is None:
+    if config.used_draft is None:
         return [target]
-    if config.is_colocated:
-        return [replace(target, colocated_draft=str(config.draft))]
-    num_tokens = config.kv_tokens + config.max_batch * TREE_TOKENS
-    draft = replace(target, role="draft", model=str(config.draft), num_tokens=num_tokens)
+    if config.options.is_colocated:
+        return [replace(target, colocated_draft=str(config.used_draft))]
+    num_tokens = config.options.kv_tokens + config.options.max_batch * TREE_TOKENS
+    draft = replace(target, role="draft", model=str(config.used_draft), num_tokens=num_tokens)
     return [target, draft]
 
 
 def _info_of(config: EngineConfig, facts: WorkerInfo, pipeline: Pipeline) -> EngineInfo:
     return EngineInfo(
         target=facts.model,
-        draft=None if config.draft is None else config.draft.name,
+        draft=None if config.used_draft is None else config.used_draft.name,
         vocab_size=facts.vocab_size,
         context_len=facts.context_len,
         eos_ids=facts.eos_ids,
@@ -216,31 +217,43 @@ def _info_of(config: EngineConfig, facts: WorkerInfo, pipeline: Pipeline) -> Eng
         verdicts=facts.verdicts,
         fingerprint=facts.fingerprint,
         pipeline=pipeline.value,
-        has_ngram=config.has_ngram,
-        has_prefix_cache=config.has_prefix_cache,
-        k=config.k,
-        verification=config.verification.value,
+        drafters=tuple(
+            chosen.kind.name
+            for chosen in config.options.chosen_drafters
+            if chosen.kind.place is Place.COORDINATOR or config.used_draft is not None
+        ),
+        has_prefix_cache=config.options.has_prefix_cache,
+        k=config.options.k,
+        verification=config.options.verification.value,
     )
 
 
 def _pipeline(config: EngineConfig, wiring: Executor) -> Pipeline:
     """The one asked for; by default the draft rides ahead where it has a core of its own."""
-    if config.pipeline != "auto":
-        return Pipeline(config.pipeline)
-    can_overlap = config.draft is not None and not config.is_colocated and wiring.is_parallel
+    if config.options.pipeline != "auto":
+        return Pipeline(config.options.pipeline)
+    can_overlap = (
+        config.used_draft is not None and not config.options.is_colocated and wiring.is_parallel
+    )
     return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
 
 
 def _proposer(
     config: EngineConfig, pipeline: Pipeline, statistics: Statistics, trace: Trace
 ) -> Proposer:
-    depth, has_draft = DraftLength(), config.draft is not None
+    depth, has_draft = DraftLength(), config.used_draft is not None
     return Proposer(
         ForecastDraft(depth, statistics, trace)
         if pipeline is Pipeline.FORECAST
-        else LockstepDraft(depth, config.token_budget, statistics, trace),
+        else LockstepDraft(depth, config.options.token_budget, statistics, trace),
         depth,
-        controller_of(Lookahead(config.lookahead), config.k, config.fan, pipeline, has_draft),
+        controller_of(
+            Lookahead(config.options.lookahead),
+            config.options.k,
+            config.options.fan,
+            pipeline,
+            has_draft,
+        ),
         statistics,
-        has_ngram=config.has_ngram,
+        config.options.chosen_drafters,
     )

@@ -20,7 +20,7 @@ class EngineInfo:
     verdicts: str  # whose kernels judge, and why
     fingerprint: str
     pipeline: str  # in effect: "forecast" | "lockstep"
-    has_ngram: bool
+    drafters: tuple[str, ...]  # names of the registry, in order of preference
     has_prefix_cache: bool
     k: int  # the controller's first
     verification: str

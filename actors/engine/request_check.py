@@ -3,6 +3,7 @@
 from outrider.actors.engine.info import EngineInfo
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.scheduling.request import Request
+from outrider.actors.spec_decode.drafters.registry import DRAFTERS
 
 
 def check(request: Request, info: EngineInfo) -> None:
@@ -15,7 +16,7 @@ def check(request: Request, info: EngineInfo) -> None:
     if sampling.grammar is not None and not info.eos_ids:
         message = "Got a grammar for a model without EOS ids, expected none: it could not end"
         raise InvalidRequest(message, "structured_outputs")
-    has_drafter = info.draft is not None or info.has_ngram
+    has_drafter = any(not DRAFTERS[name].ignores_k for name in info.drafters)
     if k and request.speculation.is_enabled and not has_drafter:
         raise InvalidRequest(
             f"Got speculation.k={k}, accepted 0: this server runs no draft", "speculation.k"

@@ -15,7 +15,7 @@ from outrider.actors.lookahead.controller import DraftChoice, Pipeline, usual_fa
 from outrider.actors.lookahead.cost_model import Throughput
 from outrider.actors.lookahead.latency_curve import Level, TimeCurve
 from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import Lookup, Origin, RoundReport
+from outrider.actors.lookahead.round_report import DRAFT, NGRAM, Lookup, RoundReport
 from outrider.actors.scheduling.sampling_params import MAX_K
 
 PERIOD = 16  # rounds between decisions
@@ -65,8 +65,8 @@ class AdaptiveController:
         self._loads: dict[int, _Load] = {}  # by the bit length of the number of rows
         self._draft = TimeCurve()
         self._acceptance = {
-            Origin.DRAFT: Acceptance(DRAFT_PRIOR),
-            Origin.NGRAM: Acceptance(NGRAM_PRIOR),
+            DRAFT: Acceptance(DRAFT_PRIOR),
+            NGRAM: Acceptance(NGRAM_PRIOR),
         }
         self._copies = Copies()
         self._hits = Hits()
@@ -102,9 +102,9 @@ class AdaptiveController:
         """Whether there were tokens of the draft's among them."""
         is_drafted = False
         for row in report.rows:
-            if row.origin in self._acceptance:
-                self._acceptance[row.origin].add(row.num_drafted, row.num_accepted)
-            if row.origin is Origin.DRAFT:
+            if row.drafter in self._acceptance:
+                self._acceptance[row.drafter].add(row.num_drafted, row.num_accepted)
+            if row.drafter == DRAFT:
                 is_drafted = True
             else:
                 self._copies.add(row.num_drafted, row.num_accepted)
@@ -160,14 +160,14 @@ class AdaptiveController:
         model = self._model(load, num_rows)
         k, fan, reason = self._best(load, model)
         if self._is_long_ago:
-            self._acceptance[Origin.DRAFT].doubt()
+            self._acceptance[DRAFT].doubt()
         elif k:
             self._patience = MIN_PATIENCE
         elif load.choice.reason == Reason.PROBE:
             self._patience = min(2 * self._patience, MAX_PATIENCE)
         most = min(MAX_K, 2 * load.choice.ngram_k + 1)  # as k: by steps, so that each is measured
         price = _price(load, model.num_tokens(k, fan))
-        chances = self._acceptance[Origin.NGRAM].survival()[1:]
+        chances = self._acceptance[NGRAM].survival()[1:]
         ngram_k = min(most, sum(chance > price for chance in chances))
         load.choice = _choice(k, fan, ngram_k, reason, price)
         load.fan = load.choice.num_branches / (k + 1) if k else fan
@@ -185,7 +185,7 @@ class AdaptiveController:
         self._draft.refresh(self._round)
         plain, drafted = load.plain_rest_s, load.drafted_rest_s
         plain_tokens, plain_fed = self._copies.means()
-        survival = self._acceptance[Origin.DRAFT].survival(GOOD if self._is_long_ago else 0.0)
+        survival = self._acceptance[DRAFT].survival(GOOD if self._is_long_ago else 0.0)
         return Throughput(
             num_rows=num_rows,
             survival=survival,
@@ -225,14 +225,14 @@ class AdaptiveController:
 
     def _fade(self, load: _Load) -> None:
         if self._round - self._drafted_in < PERIOD:
-            self._acceptance[Origin.DRAFT].fade(FADE)
+            self._acceptance[DRAFT].fade(FADE)
             self._hits.fade(FADE)
         load.num_fed *= FADE
         load.num_guessed *= FADE
         load.num_made *= FADE
         load.seconds *= FADE
         self._copies.fade(FADE)
-        self._acceptance[Origin.NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
+        self._acceptance[NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
 
 
 def _choice(

@@ -8,14 +8,9 @@ from enum import StrEnum
 
 from outrider.actors.scheduling.sampling_params import MAX_K
 
-
-class Origin(StrEnum):
-    """Who made the proposal that was judged."""
-
-    DRAFT = "draft"
-    NGRAM = "ngram"
-    PREDICTION = "prediction"  # the client's
-    NONE = "none"  # nobody: a plain row
+# Who made a proposal: a name of the registry of drafters. These are those that controllers know.
+DRAFT, NGRAM = "draft", "ngram"
+NOBODY = "none"  # a plain row
 
 
 class Lookup(StrEnum):
@@ -31,14 +26,14 @@ class Lookup(StrEnum):
 class RowReport:
     """One verdict."""
 
-    origin: Origin
+    drafter: str
     num_drafted: int
     num_accepted: int
     lookup: Lookup = Lookup.UNASKED
 
     def __post_init__(self) -> None:
         assert 0 <= self.num_accepted <= self.num_drafted <= MAX_K, self
-        assert (self.origin is Origin.NONE) == (self.num_drafted == 0), self
+        assert (self.drafter == NOBODY) == (self.num_drafted == 0), self
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from outrider.actors.lookahead.controller import DraftChoice, usual_fan
 from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import Origin, RoundReport
+from outrider.actors.lookahead.round_report import DRAFT, RoundReport
 
 MIN_K, MAX_K = 2, 8
 RAISE_ABOVE, LOWER_BELOW = 0.9, 0.5
@@ -19,7 +19,7 @@ class SimpleController:
         return DraftChoice(self._k, usual_fan(num_rows) * (self._k + 1), self._k, self._reason)
 
     def observe(self, report: RoundReport) -> None:
-        judged = [row for row in report.rows if row.origin is Origin.DRAFT]
+        judged = [row for row in report.rows if row.drafter == DRAFT]
         if not judged:
             return
         rate = sum(row.num_accepted for row in judged) / sum(row.num_drafted for row in judged)

@@ -18,13 +18,9 @@ class DraftLength:
         """Tokens of the draft's; at 0 it does not follow the sequence."""
         return self._asked(sequence, self.choice.k)
 
-    def ngram_k(self, sequence: Sequence) -> int:
-        """Tokens copied from the sequence's own past where the draft has none."""
-        return self._asked(sequence, self.choice.ngram_k)
-
-    def prediction_k(self, sequence: Sequence) -> int:
-        """Tokens of the client's prediction: they cost no more than their place in the forward."""
-        return self._asked(sequence, MAX_K)
+    def guessed_k(self, sequence: Sequence, ignores_k: bool) -> int:
+        """Tokens that a drafter of the coordinator's may guess."""
+        return self._asked(sequence, MAX_K if ignores_k else self.choice.ngram_k)
 
     def num_branches(self, sequence: Sequence, num_drafted: int) -> int:
         """Guesses that a forecast makes of the outcome of a proposal this long.

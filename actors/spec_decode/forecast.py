@@ -8,7 +8,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from outrider.actors.lookahead.round_report import DraftPasses, Lookup, Origin
+from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
@@ -136,7 +136,7 @@ class ForecastDraft:
         k = self._depth.draft_k(sequence)
         if branch is None or not branch.tokens or k == 0:
             return fill(sequence)
-        return Proposal(tuple(branch.tokens[:k]), tuple(branch.rows[:k]), Origin.DRAFT)
+        return Proposal(tuple(branch.tokens[:k]), tuple(branch.rows[:k]), DRAFT)
 
     def _is_due(self, sequence: Sequence) -> bool:
         """Whether the draft shall hear of the proposal on its way, and has not yet."""

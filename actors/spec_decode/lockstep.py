@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 
 from outrider.actors.errors import OutriderError, WorkerFailed
-from outrider.actors.lookahead.round_report import DraftPasses, Lookup, Origin
+from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
@@ -128,11 +128,7 @@ class LockstepDraft:
                 self._leave([asked.seq])
             elif asked.seq in self._bases:
                 self._bases[asked.seq] = asked.base
-        return {
-            row.seq: Proposal(row.tokens, row.rows, Origin.DRAFT)
-            for row in answer.rows
-            if row.tokens
-        }
+        return {row.seq: Proposal(row.tokens, row.rows, DRAFT) for row in answer.rows if row.tokens}
 
     async def _call(self, ask: Propose) -> ProposeReply | None:
         """The draft's answer; none if it failed, and then it does not follow these any more."""

@@ -1,4 +1,8 @@
-"""Where proposals come from: the draft, or the sequence's own past; and how long they are."""
+"""Where proposals come from, and how long they are.
+
+The draft's own come through its client. The coordinator's drafters are asked here: those that
+`engine.drafters` names before the draft go first, the others where the draft has nothing.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,17 +10,21 @@ from typing import Protocol
 
 from outrider.actors.lookahead.controller import Controller, DraftChoice
 from outrider.actors.lookahead.round_report import (
+    NOBODY,
     DraftPasses,
     Lookup,
-    Origin,
     RoundReport,
     RowReport,
 )
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
-from outrider.actors.spec_decode.drafters.ngram import NgramDrafter
-from outrider.actors.spec_decode.drafters.prediction import PredictionDrafter
+from outrider.actors.spec_decode.drafters.registry import (
+    ChosenDrafter,
+    Drafter,
+    DrafterKind,
+    Place,
+)
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.transport.rows import SparseRow, TokenId
 from outrider.actors.transport.worker_client import WorkerClient
@@ -28,7 +36,7 @@ class Proposal:
 
     tokens: tuple[TokenId, ...] = ()
     rows: tuple[SparseRow, ...] = ()  # one per token where it was drawn in rejection mode
-    origin: Origin = Origin.NONE
+    drafter: str = NOBODY  # a name of the registry
 
 
 NOTHING = Proposal()
@@ -38,12 +46,12 @@ Proposals = dict[int, Proposal]  # by sequence
 
 
 class DraftClient(Protocol):
-    """The draft worker as it is used: in lockstep (Drafting) or riding ahead (Forecasting)."""
+    """The draft worker as it is used: LockstepDraft, or ForecastDraft riding ahead."""
 
     failure: str  # why it had no answer when last asked
     passes: list[DraftPasses]  # told of and not yet taken
 
-    def use(self, peer: WorkerClient | None) -> None:
+    def use(self, client: WorkerClient | None) -> None:
         """Go on with this worker, or with none; a new one knows of no sequence yet."""
         ...
 
@@ -51,8 +59,10 @@ class DraftClient(Protocol):
         """Have the draft close what has ended, and open what runs and is drafted for."""
         ...
 
-    async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
-        """Proposals; `fill` has some where the draft has none, and those `given` are not asked."""
+    async def propose(
+        self, plan: SchedulerOutput, given: Proposals, fallback: Fallback
+    ) -> Proposals:
+        """Proposals; `fallback` has some where the draft has none; those `given` are not asked."""
         ...
 
     def look_up(self, sequence: Sequence) -> Lookup:
@@ -66,70 +76,65 @@ class Proposer:
     def __init__(
         self,
         draft: DraftClient,
-        depth: DraftLength,
+        draft_length: DraftLength,
         controller: Controller,
         statistics: Statistics,
-        *,
-        has_ngram: bool,
+        drafters: tuple[ChosenDrafter, ...] = (),
     ) -> None:
         self.draft = draft
-        self.depth = depth
+        self.draft_length = draft_length
         self._controller = controller
         self._statistics = statistics
-        self._has_ngram = has_ngram
-        self._copiers: dict[int, tuple[NgramDrafter, int]] = {}  # and ids that each has taken in
-        self._readers: dict[int, tuple[PredictionDrafter, int]] = {}  # likewise
+        kinds = [chosen.kind for chosen in drafters]
+        at = next((n for n, kind in enumerate(kinds) if kind.place is Place.DRAFT), 0)
+        self._before = [kind for kind in kinds[:at] if kind.place is Place.COORDINATOR]
+        self._behind = [kind for kind in kinds[at:] if kind.place is Place.COORDINATOR]
+        # Of each sequence, by kind: its drafter, and the position up to which it has read.
+        self._drafters: dict[int, dict[str, tuple[Drafter | None, int]]] = {}
 
     def choose(self, running: list[Sequence]) -> DraftChoice:
         """This round's choice; the draft is told who runs."""
-        choice = self.depth.choice = self._controller.choose(max(1, len(running)))
+        choice = self.draft_length.choice = self._controller.choose(max(1, len(running)))
         self._statistics.count("k", str(choice.k))
         self._statistics.count("k_reason", choice.reason)
         self.draft.follow(running)
-        if len(self._copiers) > len(running) or len(self._readers) > len(running):
+        if len(self._drafters) > len(running):
             alive = {sequence.seq for sequence in running}
-            self._copiers = {seq: one for seq, one in self._copiers.items() if seq in alive}
-            self._readers = {seq: one for seq, one in self._readers.items() if seq in alive}
+            self._drafters = {seq: kept for seq, kept in self._drafters.items() if seq in alive}
         return choice
 
     async def propose(self, plan: SchedulerOutput) -> Proposals:
         """For rows that have one."""
-        return await self.draft.propose(plan, self.predicted(plan), self.copy)
+        return await self.draft.propose(plan, self.preferred(plan), self.fallback)
 
-    def predicted(self, plan: SchedulerOutput) -> Proposals:
-        """Of the clients' own predictions, where the text goes along with them."""
-        found = {}
-        for sequence in plan.rows:
-            if sequence.request.prediction_ids and (tokens := self._read_on(sequence)):
-                found[sequence.seq] = Proposal(tokens, (), Origin.PREDICTION)
-        return found
+    def preferred(self, plan: SchedulerOutput) -> Proposals:
+        """Of the drafters that go before the draft."""
+        found = {sequence.seq: self._first(self._before, sequence) for sequence in plan.rows}
+        return {seq: proposal for seq, proposal in found.items() if proposal is not NOTHING}
 
-    def judged(self, sequence: Sequence, proposal: Proposal, num_accepted: int) -> None:
-        """What became of a proposal."""
-        if proposal.origin is Origin.PREDICTION:
-            reader, _ = self._readers[sequence.seq]
-            reader.judged(len(proposal.tokens), num_accepted)
+    def fallback(self, sequence: Sequence) -> Proposal:
+        """Of the drafters behind it, for a row where it has nothing."""
+        return self._first(self._behind, sequence)
 
-    def _read_on(self, sequence: Sequence) -> tuple[int, ...]:
-        reader, num_taken = self._readers.get(sequence.seq) or (
-            PredictionDrafter(sequence.request.prediction_ids),
-            len(sequence.request.prompt_ids),
-        )
-        reader.extend(sequence.since(num_taken))
-        self._readers[sequence.seq] = reader, sequence.base
-        return reader.propose(self.depth.prediction_k(sequence))
+    def _first(self, kinds: list[DrafterKind], sequence: Sequence) -> Proposal:
+        for kind in kinds:
+            k = self.draft_length.guessed_k(sequence, kind.ignores_k)
+            if k and (tokens := self._guess(kind, sequence, k)):
+                return Proposal(tokens, (), kind.name)
+        return NOTHING
 
-    def copy(self, sequence: Sequence) -> Proposal:
-        """What followed the last time that the sequence went as it goes now."""
-        k = self.depth.ngram_k(sequence) if self._has_ngram else 0
-        if k == 0:
-            return NOTHING
-        copier, num_taken = self._copiers.get(sequence.seq) or (NgramDrafter(), 0)
-        if num_taken < sequence.base:
-            copier.extend(sequence.ids_from(num_taken))
-            self._copiers[sequence.seq] = copier, sequence.base
-        tokens = copier.propose(k)
-        return Proposal(tokens, (), Origin.NGRAM) if tokens else NOTHING
+    def _guess(self, kind: DrafterKind, sequence: Sequence, k: int) -> tuple[int, ...]:
+        assert kind.follow is not None, kind
+        kept = self._drafters.setdefault(sequence.seq, {})
+        if kind.name not in kept:
+            kept[kind.name] = kind.follow(sequence.request), len(sequence.request.prompt_ids)
+        drafter, position = kept[kind.name]
+        if drafter is None:
+            return ()
+        if position < sequence.base:
+            drafter.extend(sequence.since(position))
+            kept[kind.name] = drafter, sequence.base
+        return drafter.propose(k)
 
     def observe(
         self, rows: list[RowReport], num_prompt_tokens: int, verify_s: float, round_s: float

@@ -18,7 +18,7 @@ class ServedModel(Reply):
 class SpeculationSupport(Reply):
     """How it is sped up, and what a request may choose of it."""
 
-    drafters: list[str]  # "draft", "ngram", "prediction"
+    drafters: list[str]  # "draft", "ngram", "prediction", as preferred
     verification_modes: list[str]
     default_verification: str
     max_k: int

@@ -1,6 +1,6 @@
 """What the operator can choose: one frozen tree, every key with its default and what it accepts.
 
-Knows nothing of where values come from (`config_sources`) nor of models and machines (`preflight`).
+Knows nothing of where values come from (`sources`) nor of models and machines (`preflight`).
 """
 
 from pathlib import Path
@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from outrider.actors.lookahead.fork_selection import WIDEST
-from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
+from outrider.actors.engine.config import EngineOptions
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
 
 NO_DRAFT = "none"
@@ -55,59 +54,6 @@ class ModelConfig(_Section):
     def served_name(self) -> str:
         """What requests call the model: never a path."""
         return self.name or Path(self.target).resolve().name
-
-
-class EngineSection(_Section):
-    """How the engine decodes."""
-
-    k: int = Field(
-        default=4,
-        ge=0,
-        le=MAX_K,
-        description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round; where 'adaptive' starts",
-    )
-    verification: Literal["coupled", "rejection"] = Field(
-        default=VerificationMode.COUPLED.value, description="'coupled' or 'rejection'"
-    )
-    numerics: Literal["auto", "exact", "fast"] = Field(
-        default="auto", description="'auto', 'exact' or 'fast'"
-    )
-    device: str = Field(default="auto", description="'auto', 'cpu' or 'cuda'")
-    dtype: str = Field(default="auto", description="'auto' or a torch dtype")
-    kv_tokens: Count = Field(default=32768, description="at least 1: KV rows of each worker")
-    max_batch: Count = Field(default=64, description="at least 1: sequences decoded at once")
-    max_waiting: Count = Field(default=256, description="at least 1: sequences in the queue")
-    token_budget: Count = Field(default=256, description="at least 1: tokens in one forward")
-    num_threads: Count = Field(default=1, description="at least 1: CPU threads of each worker")
-    is_colocated: bool = Field(
-        default=False,
-        description="true or false: draft and target in one process, for one device or core",
-    )
-    pipeline: Literal["auto", "forecast", "lockstep"] = Field(
-        default="auto",
-        description="'forecast': the draft rides ahead; 'lockstep': they take turns; 'auto'",
-    )
-    lookahead: Literal["adaptive", "simple", "fixed"] = Field(
-        default="adaptive", description="'adaptive', 'simple' or 'fixed': who chooses k"
-    )
-    fan: Count | None = Field(
-        default=None,
-        le=WIDEST,
-        description=f"1 to {WIDEST}: guesses per position of a forecast, with lookahead 'fixed'",
-    )
-    has_ngram: bool = Field(
-        default=True, description="true or false: copy a text's own past where no draft is at hand"
-    )
-    has_prefix_cache: bool = Field(
-        default=True,
-        description="true or false: keep the KV of prompts, for those that begin alike",
-    )
-    trace: Path | None = Field(
-        default=None, description="a file for a timeline of every round, written at the end"
-    )
-    worker_deadline_s: float = Field(
-        default=30.0, gt=0, description="above 0: a worker silent for so long is replaced"
-    )
 
 
 class HttpSection(_Section):
@@ -225,6 +171,6 @@ class Config(_Section):
     """Everything."""
 
     model: ModelConfig = ModelConfig()
-    engine: EngineSection = EngineSection()
+    engine: EngineOptions = EngineOptions()
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()

@@ -20,7 +20,10 @@ from outrider.cluster.config.config import API_KEYS_ENV, Config
 
 ENV_PREFIX = "OUTRIDER_"
 CONFIG_ENV = "OUTRIDER_CONFIG"  # names the file, as --config does
-RENAMED = {"engine.is_paired": "engine.is_colocated"}  # what an older configuration may say
+RENAMED = {  # what an older configuration may say
+    "engine.is_paired": "engine.is_colocated",
+    "engine.has_ngram": "engine.drafters",
+}
 NO_KEYS_OF_OURS = (CONFIG_ENV, API_KEYS_ENV, URL_ENV, KEY_ENV)  # begin as keys do, and are none
 
 

@@ -149,14 +149,21 @@ async def _on_engine(
     pair: Path, threads: int, use: "Callable[[Engine], Awaitable[Result]]"
 ) -> Result:
     """Something done with an engine on the pair, one sequence and k=4 at a time."""
-    from outrider.actors.engine.config import EngineConfig
+    from outrider.actors.engine.config import EngineConfig, EngineOptions
     from outrider.actors.engine.engine import Engine
     from outrider.actors.executor.executor import InlineExecutor
 
     config = EngineConfig(
-        pair / "target", pair / "draft", num_threads=threads, lookahead="fixed",
-        pipeline="lockstep", has_ngram=False, kv_tokens=8192,
-    )  # fmt: skip
+        pair / "target",
+        pair / "draft",
+        EngineOptions(
+            num_threads=threads,
+            lookahead="fixed",
+            pipeline="lockstep",
+            drafters=("draft",),
+            kv_tokens=8192,
+        ),
+    )
     engine = await Engine.start(config, InlineExecutor(), report)
     try:
         return await use(engine)

@@ -5,7 +5,6 @@ from dataclasses import fields
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.middleware.keys import Policy, key_ring
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
@@ -13,12 +12,10 @@ from outrider.cluster.config.config import Config
 
 def engine_config(config: Config) -> EngineConfig:
     """What the engine is started with. Raises InvalidConfig."""
-    options = config.engine.model_dump()
-    options["verification"] = VerificationMode(config.engine.verification)
     return EngineConfig(
         target=config.model.target_path.resolve(),
         draft=config.model.draft_path and config.model.draft_path.resolve(),
-        **options,
+        options=config.engine,
     )
 
 

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.scheduling.request import Request
@@ -49,10 +49,17 @@ ENGINES = {  # name: (whether its workers are processes, settings)
     "inline": (False, {"pipeline": "lockstep"}),
     "process": (True, {"pipeline": "lockstep"}),
     **{f"forecast F={fan}": (True, {"pipeline": "forecast", "fan": fan}) for fan in FANS},
-    "forecast F=1 copies": (True, {"pipeline": "forecast", "fan": 1, "has_ngram": True}),
+    "forecast F=1 copies": (
+        True,
+        {"pipeline": "forecast", "fan": 1, "drafters": ("prediction", "draft", "ngram")},
+    ),
     "forecast adaptive": (
         True,
-        {"pipeline": "forecast", "lookahead": "adaptive", "has_ngram": True},
+        {
+            "pipeline": "forecast",
+            "lookahead": "adaptive",
+            "drafters": ("prediction", "draft", "ngram"),
+        },
     ),
 }
 BARS = {  # (temperature, streams): [(fast, slow, bar)]
@@ -181,11 +188,17 @@ async def compare(args):
     async with contextlib.AsyncExitStack() as stack:
         engines = {}
         for name, (is_apart, settings) in ENGINES.items():
-            config = {"numerics": "exact", "lookahead": "fixed", "has_ngram": False} | settings
+            config = {
+                "numerics": "exact",
+                "lookahead": "fixed",
+                "drafters": ("prediction", "draft"),
+            } | settings
             if name == "forecast F=1" and args.trace:
                 config["trace"] = args.trace
             wiring = ProcessExecutor(keeps_off=True) if is_apart else InlineExecutor()
-            engine = await Engine.start(EngineConfig(args.target, args.draft, **config), wiring)
+            engine = await Engine.start(
+                EngineConfig(args.target, args.draft, EngineOptions(**config)), wiring
+            )
             stack.push_async_callback(engine.stop)
             engines[name] = engine
         tokenizer = engines["inline"].tokenizer

@@ -20,7 +20,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before t
 
 import torch
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import InlineExecutor
 from outrider.actors.scheduling.request import Request
@@ -50,7 +50,9 @@ async def forward_ms(engine, prompts, tokens):
 
 
 async def measure(args):
-    config = EngineConfig(TARGET, None, numerics="exact", has_ngram=False, pipeline="lockstep")
+    config = EngineConfig(
+        TARGET, None, EngineOptions(numerics="exact", drafters=(), pipeline="lockstep")
+    )
     engine = await Engine.start(config, InlineExecutor())
     prompts = [tuple(engine.tokenizer.encode(text)) for text in PROMPTS]
     found = {name: [] for name in NEIGHBOURS}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import ProcessExecutor
 from outrider.actors.scheduling.request import Request
@@ -45,7 +45,7 @@ def requests(args, repeat):
 
 
 async def measure(args, num_repeats, **config):
-    config = EngineConfig(DEMO / "target", DEMO / "draft", **config)
+    config = EngineConfig(DEMO / "target", DEMO / "draft", EngineOptions(**config))
     engine = await Engine.start(config, ProcessExecutor())
     found = []
     try:

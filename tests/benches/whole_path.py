@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import InlineExecutor
 from outrider.actors.scheduling.request import Request
@@ -165,7 +165,9 @@ async def measure(args, temperature, client):
     """Variant name → seconds of each repeat."""
     hugging = Transformers(args.target, args.draft)
     engine = await Engine.start(
-        EngineConfig(args.target, args.draft, numerics="exact", has_prefix_cache=False),
+        EngineConfig(
+            args.target, args.draft, EngineOptions(numerics="exact", has_prefix_cache=False)
+        ),
         InlineExecutor(),
     )
     assert engine.info.numerics == "exact"

@@ -86,7 +86,7 @@ class ToyEngine:
             fingerprint="toy-1",
             k=4,
             draft="toy",
-            has_ngram=True,
+            drafters=("prediction", "draft", "ngram"),
             has_prefix_cache=True,
             verification="coupled",
             numerics="exact",

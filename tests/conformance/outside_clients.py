@@ -31,7 +31,7 @@ LITELLM = ["litellm==1.106.0"]
 LM_EVAL = ["lm-eval[api]==0.4.13", "transformers", "-c", str(ROOT / "constraints.txt")]
 # k is fixed: under this load the controller would hardly draft.
 WITH_SPECULATION = ["--k", "4", "--set", "engine.lookahead=fixed"]
-WITHOUT_SPECULATION = ["--draft", "none", "--set", "engine.has_ngram=false"]
+WITHOUT_SPECULATION = ["--draft", "none", "--set", "engine.drafters=prediction"]
 START_S = 240.0
 STOP_S = 60.0
 

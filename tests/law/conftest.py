@@ -7,7 +7,7 @@ import architectures
 import pytest
 import torch
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 
@@ -72,7 +72,7 @@ def engine_of(models):
         draft = draft if has_draft else None
         config = {"kv_tokens": 8192, "numerics": "exact", "has_prefix_cache": False} | config
         wiring = WIRINGS[wiring]() if isinstance(wiring, str) else wiring
-        engine = await Engine.start(EngineConfig(target, draft, **config), wiring)
+        engine = await Engine.start(EngineConfig(target, draft, EngineOptions(**config)), wiring)
         try:
             yield engine
         finally:

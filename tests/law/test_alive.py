@@ -9,7 +9,7 @@ import architectures
 import pytest
 from batches import drained, output, speculating
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
@@ -71,7 +71,9 @@ async def test_bad_requests_are_refused_by_name(engine_of):
 
 async def test_k_without_a_draft_is_refused(models):
     target, _ = models("demo", "own")
-    engine = await Engine.start(EngineConfig(target, has_ngram=False), InlineExecutor())
+    engine = await Engine.start(
+        EngineConfig(target, None, EngineOptions(drafters=())), InlineExecutor()
+    )
     request = Request((5,), SamplingParams(max_tokens=3), 0, 0, SpeculationParams(k=2))
     with pytest.raises(InvalidRequest, match=r"Got speculation\.k=2, accepted 0"):
         engine.generate(request)
@@ -113,7 +115,9 @@ async def test_a_draft_of_another_vocabulary_is_refused_with_the_first_differenc
 async def check_draft(models, draft, reason, max_tokens=40):
     """Text is the target's own, and the draft was left off where it had to be."""
     target, _ = models("demo", "own")
-    engine = await Engine.start(EngineConfig(target, draft, numerics="exact"), InlineExecutor())
+    engine = await Engine.start(
+        EngineConfig(target, draft, EngineOptions(numerics="exact")), InlineExecutor()
+    )
     try:
         prompt = prompt_of(engine)
         sampling = SamplingParams(temperature=1.0, max_tokens=max_tokens, ignores_eos=True)

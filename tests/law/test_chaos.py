@@ -13,7 +13,7 @@ import pytest
 from batches import alone, output, requests
 from live.proc import children, descriptors
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import ProcessExecutor
 from outrider.actors.executor.supervisor import WorkerState
@@ -76,7 +76,9 @@ async def pages_in_use(engine):
 
 async def test_kills_and_stops_under_streams(models, nothing_left):
     target, draft = models("demo", "own")
-    config = EngineConfig(target, draft, numerics="exact", worker_deadline_s=DEADLINE_S)
+    config = EngineConfig(
+        target, draft, EngineOptions(numerics="exact", worker_deadline_s=DEADLINE_S)
+    )
     engine = await Engine.start(config, ProcessExecutor(has_spare=True))
     try:
         batch = requests(NUM_STREAMS, {"temperature": 1.0}, engine.info.vocab_size, seed=11)
@@ -110,7 +112,7 @@ async def test_kills_and_stops_under_streams(models, nothing_left):
 
 async def test_a_killed_pair_is_a_pause(models, nothing_left):
     target, draft = models("demo", "own")
-    config = EngineConfig(target, draft, numerics="exact", is_colocated=True)
+    config = EngineConfig(target, draft, EngineOptions(numerics="exact", is_colocated=True))
     engine = await Engine.start(config, ProcessExecutor())
     try:
         batch = requests(3, {"temperature": 1.0}, engine.info.vocab_size, seed=1)

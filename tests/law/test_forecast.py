@@ -8,6 +8,7 @@ from batches import PAIRS, alone, check, drained, known, output, requests, specu
 from unreliable import UnreliableWiring
 
 from outrider.actors.scheduling.sampling_params import VerificationMode
+from outrider.actors.spec_decode.drafters.registry import DRAFTERS
 
 FORECAST = {"pipeline": "forecast"}
 
@@ -34,7 +35,9 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_through_every_trouble(engine_of, architecture, kind, seed):
     wiring = UnreliableWiring(seed, trouble=0.5)
-    async with engine_of(architecture, kind, wiring=wiring, has_ngram=True, **FORECAST) as engine:
+    async with engine_of(
+        architecture, kind, wiring=wiring, drafters=tuple(DRAFTERS), **FORECAST
+    ) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
         assert hits(engine) > 100
     assert wiring.peers["draft"].num_troubles > 100
@@ -49,7 +52,12 @@ async def test_over_sockets_too(engine_of):
 async def test_with_the_controller_and_copies(engine_of):
     """k and the branches are the server's choice, and change as it learns."""
     wiring = UnreliableWiring(trouble=0.2)
-    config = {"lookahead": "adaptive", "has_ngram": True, "token_budget": 24, "max_batch": 5}
+    config = {
+        "lookahead": "adaptive",
+        "drafters": tuple(DRAFTERS),
+        "token_budget": 24,
+        "max_batch": 5,
+    }
     async with engine_of("demo", "own", wiring=wiring, **config, **FORECAST) as engine:
         for sampling in ({"temperature": 0.0}, {"temperature": 1.0}):
             batch = requests(8, sampling, 4096, seed=6)
@@ -63,14 +71,14 @@ async def test_with_the_controller_and_copies(engine_of):
 async def test_without_a_draft(engine_of, models, pipeline):
     """Copies alone, and nothing at all."""
     config = {"has_draft": False, "pipeline": pipeline, "lookahead": "fixed"}
-    for has_ngram in (True, False):
-        async with engine_of("demo", "own", has_ngram=has_ngram, **config) as engine:
+    for drafters in (("ngram",), ("draft",)):
+        async with engine_of("demo", "own", drafters=drafters, **config) as engine:
             once = requests(6, {"temperature": 0.0}, 4096, seed=8)
             batch = [replace(each, prompt_ids=each.prompt_ids * 2) for each in once]
             expected = await alone(engine, batch)
             asked = [speculating(each) for each in batch]
             assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
-            assert (engine.statistics.snapshot().num_drafted > 0) is has_ngram
+            assert (engine.statistics.snapshot().num_drafted > 0) is ("ngram" in drafters)
 
 
 async def test_mixed_k_and_more_requests_than_places(engine_of):

@@ -20,6 +20,7 @@ from outrider.actors.scheduling.sampling_params import (
     SpeculationParams,
     VerificationMode,
 )
+from outrider.actors.spec_decode.drafters.registry import DRAFTERS
 from outrider.actors.spec_decode.forecast import ForecastDraft
 
 NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 4800, 4, 3, 1.6
@@ -57,7 +58,7 @@ async def odds(engine_of, joint, wiring):
         temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
     )
     rule = SpeculationParams(k=3, verification=VerificationMode.REJECTION)
-    config = {"pipeline": "forecast", "has_ngram": True}
+    config = {"pipeline": "forecast", "drafters": tuple(DRAFTERS)}
     async with engine_of("demo", "own", wiring=wiring, **config) as engine:
 
         async def one(seed):

@@ -23,6 +23,7 @@ from outrider.actors.scheduling.sampling_params import (
     SpeculationParams,
     VerificationMode,
 )
+from outrider.actors.spec_decode.drafters.registry import DRAFTERS
 from outrider.actors.workers.logits_processor import LogitsProcessor
 
 SCHEMA = json.dumps(
@@ -59,10 +60,10 @@ PARAMETERS = {
     "prediction": [False, True],
 }
 ENGINES = {
-    "draft ahead": {"pipeline": "forecast", "has_ngram": False},
-    "draft ahead and copies": {"pipeline": "forecast", "has_ngram": True},
-    "lockstep": {"pipeline": "lockstep", "has_ngram": True},
-    "copies": {"pipeline": "lockstep", "has_draft": False, "has_ngram": True},
+    "draft ahead": {"pipeline": "forecast", "drafters": ("prediction", "draft")},
+    "draft ahead and copies": {"pipeline": "forecast", "drafters": tuple(DRAFTERS)},
+    "lockstep": {"pipeline": "lockstep", "drafters": tuple(DRAFTERS)},
+    "copies": {"pipeline": "lockstep", "has_draft": False, "drafters": tuple(DRAFTERS)},
 }
 
 
@@ -180,7 +181,7 @@ async def test_prompt_logprobs_are_those_of_generating_it(engine_of):
 
 
 async def test_a_good_prediction_is_worth_its_tokens(engine_of):
-    async with engine_of("demo", "own", has_draft=False, has_ngram=True) as engine:
+    async with engine_of("demo", "own", has_draft=False, drafters=tuple(DRAFTERS)) as engine:
         sampling = SamplingParams(temperature=0.0, max_tokens=60, ignores_eos=True)
         request = replace(requests(1, {}, 4000)[0], sampling=sampling)
         ids = (await told(engine, speculating(request, is_enabled=False)))["ids"]

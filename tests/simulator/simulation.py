@@ -67,7 +67,7 @@ class Simulation:
         self._supervisors = [_supervisor(self._target), _supervisor(self._draft)]
         self._coordinator = Coordinator(
             *self._supervisors,
-            Proposer(draft, depth, controller, self.statistics, has_ngram=False),
+            Proposer(draft, depth, controller, self.statistics),
             scheduler,
             self.statistics,
             asyncio.get_running_loop().time,

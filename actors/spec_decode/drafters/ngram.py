@@ -10,10 +10,19 @@ guessed exactly as well as this, with 6.6 times the memory.
 
 from collections.abc import Sequence as Many
 
+from outrider.actors.scheduling.request import Request
+
 PAIR = 2  # ids that must match before anything is guessed
 WINDOW = 8192  # ids remembered; up to twice as many between two trims
 MAX_PLACES = 16  # earlier places compared
 MAX_MATCH = 32  # ids compared at each
+
+
+def follow(request: Request) -> "NgramDrafter":
+    """A drafter that has read the prompt."""
+    drafter = NgramDrafter()
+    drafter.extend(request.prompt_ids)
+    return drafter
 
 
 class NgramDrafter:

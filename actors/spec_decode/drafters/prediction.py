@@ -6,10 +6,16 @@ nearest place ahead where the prediction reads like the text's end. Longer while
 
 from collections.abc import Sequence as Many
 
+from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K
 
 PAIR = 2  # ids that must match before the text is taken to be back
 FIRST_LEN = 8
+
+
+def follow(request: Request) -> "PredictionDrafter | None":
+    """A drafter, if the client predicted anything."""
+    return PredictionDrafter(request.prediction_ids) if request.prediction_ids else None
 
 
 class PredictionDrafter:
@@ -24,14 +30,14 @@ class PredictionDrafter:
 
     def extend(self, ids: Many[int]) -> None:
         """Take committed ids in."""
+        expected = self.propose(MAX_K)
+        if expected and ids:
+            num_right = _common_len(expected, ids)
+            is_missed = num_right < min(len(expected), len(ids))
+            self._len = max(PAIR, num_right + 1) if is_missed else min(MAX_K, 2 * self._len)
         for token_id in ids:
             self._tail = (*self._tail[1 - PAIR :], token_id)
             self._follow(token_id)
-
-    def judged(self, num_drafted: int, num_accepted: int) -> None:
-        """What became of a proposal."""
-        is_whole = num_accepted == num_drafted
-        self._len = min(MAX_K, 2 * self._len) if is_whole else max(PAIR, num_accepted + 1)
 
     def propose(self, max_tokens: int) -> tuple[int, ...]:
         """What the prediction says next; nothing where the text has left it."""
@@ -50,3 +56,11 @@ class PredictionDrafter:
                 if self._prediction[place - PAIR : place] == self._tail:
                     self._at, self._is_along = place, True
                     return
+
+
+def _common_len(some: Many[int], others: Many[int]) -> int:
+    """How many ids both begin with."""
+    count = 0
+    while count < min(len(some), len(others)) and some[count] == others[count]:
+        count += 1
+    return count

@@ -68,9 +68,8 @@ def _model(name: str, info: EngineInfo) -> ServedModel:
 
 
 def _speculation(info: EngineInfo) -> SpeculationSupport:
-    has = {"draft": info.draft is not None, "ngram": info.has_ngram, "prediction": True}
     return SpeculationSupport(
-        drafters=[name for name, is_there in has.items() if is_there],
+        drafters=list(info.drafters),
         verification_modes=[mode.value for mode in VerificationMode],
         default_verification=info.verification,
         max_k=MAX_K,

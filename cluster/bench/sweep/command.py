@@ -85,13 +85,14 @@ async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
     from outrider.cluster.bench.sweep.sweep import DrafterChoice, measure
     from outrider.cluster.deploy.settings import engine_config
 
-    usual = replace(
-        engine_config(config), lookahead="fixed", pipeline="lockstep", has_ngram=False,
-        max_batch=max(plan.batches),
-    )  # fmt: skip
+    usual = engine_config(config)
+    fixed = {"lookahead": "fixed", "pipeline": "lockstep", "max_batch": max(plan.batches)}
     configs = {
-        DrafterChoice.NGRAM: replace(usual, draft=None, has_ngram=True),
-        DrafterChoice.DRAFT: usual,
+        drafter: replace(
+            usual,
+            options=usual.options.model_copy(update={**fixed, "drafters": (drafter.value,)}),
+        )
+        for drafter in (DrafterChoice.NGRAM, DrafterChoice.DRAFT)
     }
     engines: dict[DrafterChoice, Engine] = {}
     cells, measured = list(plan.cells()), {}

@@ -246,7 +246,7 @@ def tries_cost_a_hundredth_at_most():
             num_rounds, num_drafted = 5000, 0
             for _ in range(num_rounds):
                 report = world.round(chooser.choose(world.num_rows))
-                num_drafted += any(row.origin == "draft" for row in report.rows)
+                num_drafted += any(row.drafter == "draft" for row in report.rows)
                 chooser.observe(report)
             assert num_drafted <= num_rounds / 100, (pipeline, settings, num_drafted)
 

@@ -6,15 +6,14 @@ from outrider.actors.lookahead.adaptive import AdaptiveController
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.lookahead.fixed import FixedController
-from outrider.actors.lookahead.round_report import Origin, RoundReport, RowReport
+from outrider.actors.lookahead.round_report import DRAFT, NGRAM, NOBODY, RoundReport, RowReport
 from outrider.actors.lookahead.simple import SimpleController
 
 
-def report(*rows, origin=Origin.DRAFT):
+def report(*rows, drafter=DRAFT):
     """Rows as (drafted, accepted)."""
     judged = tuple(
-        RowReport(origin if drafted else Origin.NONE, drafted, accepted)
-        for drafted, accepted in rows
+        RowReport(drafter if drafted else NOBODY, drafted, accepted) for drafted, accepted in rows
     )
     return RoundReport(judged, 1, 0.01, 0.01)
 
@@ -48,7 +47,7 @@ def test_fixed_never_moves(k):
         ([report((4, 4))] * 9, (8, "kept")),
         ([report((4, 0))] * 9, (2, "kept")),
         ([report((0, 0))], (4, "start")),
-        ([report((4, 0), origin=Origin.NGRAM)], (4, "start")),
+        ([report((4, 0), drafter=NGRAM)], (4, "start")),
     ],
 )
 def test_simple_follows_the_last_round(reports, expected):
@@ -82,9 +81,9 @@ def test_each_lookahead_has_its_controller(lookahead, kind):
 
 
 @pytest.mark.parametrize(
-    ("origin", "drafted", "accepted"),
-    [(Origin.DRAFT, 2, 3), (Origin.DRAFT, 17, 0), (Origin.NONE, 1, 0), (Origin.DRAFT, 0, 0)],
+    ("drafter", "drafted", "accepted"),
+    [(DRAFT, 2, 3), (DRAFT, 17, 0), (NOBODY, 1, 0), (DRAFT, 0, 0)],
 )
-def test_an_impossible_row_is_a_bug(origin, drafted, accepted):
+def test_an_impossible_row_is_a_bug(drafter, drafted, accepted):
     with pytest.raises(AssertionError):
-        RowReport(origin, drafted, accepted)
+        RowReport(drafter, drafted, accepted)

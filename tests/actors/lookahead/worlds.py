@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from outrider.actors.lookahead.adaptive import FANS
 from outrider.actors.lookahead.controller import DraftChoice, Pipeline
 from outrider.actors.lookahead.round_report import (
+    DRAFT,
+    NGRAM,
+    NOBODY,
     DraftPasses,
     Lookup,
-    Origin,
     RoundReport,
     RowReport,
 )
@@ -76,16 +78,16 @@ class World:
     def _noisy(self, ms: float) -> float:
         return max(0.1 * ms, ms * self._random.gauss(1, self.noise)) if self.noise else ms
 
-    def _proposal(self, choice: DraftChoice, row: int) -> tuple[Origin, int]:
+    def _proposal(self, choice: DraftChoice, row: int) -> tuple[str, int]:
         if self.pipeline is Pipeline.LOCKSTEP and choice.k:
-            return Origin.DRAFT, choice.k
+            return DRAFT, choice.k
         length = self.branches[row]
         if length is not None and choice.k:
             count = min(length, choice.k)
-            return (Origin.DRAFT, count) if count else (Origin.NONE, 0)
+            return (DRAFT, count) if count else (NOBODY, 0)
         if self.ngram_acceptance and choice.ngram_k:
-            return Origin.NGRAM, choice.ngram_k
-        return Origin.NONE, 0
+            return NGRAM, choice.ngram_k
+        return NOBODY, 0
 
     def _draft(self, choice: DraftChoice, verify_ms: float) -> tuple[DraftPasses, ...]:
         if choice.k == 0:
@@ -103,18 +105,18 @@ class World:
         num_begun = min(choice.k, self._grown + 1)  # the last may end after the verdict
         return (DraftPasses(1, first, self.draft_ms(first) / 1000), *[step] * num_begun)
 
-    def _judge(self, choice: DraftChoice, row: int, origin: Origin, num_drafted: int) -> RowReport:
-        chance = self.ngram_acceptance if origin is Origin.NGRAM else self.acceptance
+    def _judge(self, choice: DraftChoice, row: int, drafter: str, num_drafted: int) -> RowReport:
+        chance = self.ngram_acceptance if drafter == NGRAM else self.acceptance
         num_accepted = 0
         while num_accepted < num_drafted and self._random.random() < chance:
             num_accepted += 1
         if self.pipeline is Pipeline.LOCKSTEP or choice.k == 0:
             self.branches[row] = None
-            return RowReport(origin, num_drafted, num_accepted)
+            return RowReport(drafter, num_drafted, num_accepted)
         fan = choice.num_branches / (num_drafted + 1)
         is_hit = self._random.random() < 1 - (1 - self.hit) * (4 / max(fan, 0.25)) ** 0.5
         self.branches[row] = self._grown if is_hit else None
-        return RowReport(origin, num_drafted, num_accepted, Lookup.HIT if is_hit else Lookup.MISS)
+        return RowReport(drafter, num_drafted, num_accepted, Lookup.HIT if is_hit else Lookup.MISS)
 
 
 def rate(world: World, choose, num_rounds: int) -> float:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineOptions
 from outrider.actors.errors import InvalidConfig, InvalidRequest
 from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams, seed_of
 from outrider.actors.telemetry.statistics import Statistics
@@ -56,9 +56,9 @@ def test_seeds_are_taken_modulo_2_to_64():
         ("num_threads", 0),
     ],
 )
-def test_a_bad_configuration_is_named(field, value, tmp_path):
+def test_a_bad_configuration_is_named(field, value):
     with pytest.raises(InvalidConfig, match=f"Got {field}="):
-        EngineConfig(tmp_path, **{field: value})
+        EngineOptions(**{field: value})
 
 
 def test_statistics_snapshot_and_reset():

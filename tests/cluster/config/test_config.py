@@ -49,6 +49,11 @@ def test_set_reaches_every_key(tmp_path: Path) -> None:
         ("engin: {k: 1}", "unknown key engin from .*; did you mean engine"),
         ("engine: {kk: 1}", "unknown key engine.kk .*; did you mean engine.k"),
         ("engine: {is_paired: true}", "Got engine.is_paired .* called engine.is_colocated"),
+        ("engine: {has_ngram: false}", "Got engine.has_ngram .* called engine.drafters"),
+        ("engine: {drafters: [medium]}", "Got the drafter 'medium', accepted: prediction, draft"),
+        ("engine: {drafters: [draft, draft]}", "Got the drafter 'draft' twice"),
+        ("engine: {drafters: ['ngram:/tmp']}", "Got the drafter 'ngram:/tmp', expected ngram"),
+        ("engine: {drafters: 7}", "Got engine.drafters=7 .*, expected names among prediction"),
         ("engine: {k: 17}", "Got engine.k=17 from .*outrider.yaml, expected 0 ≤ k ≤ 16"),
         ("engine: {k: true}", "Got engine.k=True"),
         ("engine: {k: 1.5}", "Got engine.k=1.5"),
@@ -131,7 +136,7 @@ def test_the_front_takes_what_the_operator_chose(
     found = [chosen.keys.find(secret) for secret in ("sk-alice-0001", "sk-bob-000001")]
     assert [key and key.name for key in found] == ["alice", "bob"]
     assert chosen.isolates_cache_by_key
-    assert not engine_config(config).has_prefix_cache
+    assert not engine_config(config).options.has_prefix_cache
     assert chosen.cors_origins == ("https://a.example", "https://b.example")
     assert (chosen.request_timeout_s, chosen.max_requests) == (5, 64 + 6)
     assert max_requests(load(None, {}, from_assignments(["http.max_requests=2"]))) == 2

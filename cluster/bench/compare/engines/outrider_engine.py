@@ -3,10 +3,9 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.scheduling.request import Request
@@ -68,16 +67,20 @@ async def outriders(
 ) -> list[OutriderContender]:
     """Those that so many threads allow: where there is one, the draft cannot ride ahead."""
     # Nobody else has the prompts' KV from one repeat to the next.
-    shared = EngineConfig(target, draft, kv_tokens=kv_tokens, has_prefix_cache=False)
-    config = replace(shared, num_threads=num_threads)
-    inline = await Engine.start(config, InlineExecutor())
+
+    def config(num_threads: int) -> EngineConfig:
+        options = EngineOptions(
+            kv_tokens=kv_tokens, has_prefix_cache=False, num_threads=num_threads
+        )
+        return EngineConfig(target, draft, options)
+
+    inline = await Engine.start(config(num_threads), InlineExecutor())
     lockstep = {ADAPTIVE: None} | {f"k={k}": k for k in KS}
     found = [
         OutriderContender(PLAIN, inline, {"": 0}, {"": 0}),
         OutriderContender(LOCKSTEP, inline, lockstep, {ADAPTIVE: None}),
     ]
     if num_threads > 1:
-        half = replace(shared, num_threads=num_threads // 2)
-        apart = await Engine.start(half, ProcessExecutor())
+        apart = await Engine.start(config(num_threads // 2), ProcessExecutor())
         found.append(OutriderContender(DEFAULT, apart, {"": None}, {"": None}))
     return found

@@ -39,7 +39,8 @@ def test_it_ends_with_the_prediction():
 def test_proposals_grow_while_right_and_shrink_when_wrong():
     drafter = PredictionDrafter(range(100))
     assert len(drafter.propose(99)) == FIRST_LEN
-    drafter.judged(FIRST_LEN, FIRST_LEN)
+    drafter.extend(range(FIRST_LEN + 1))
     assert len(drafter.propose(99)) == min(MAX_K, 2 * FIRST_LEN)
-    drafter.judged(MAX_K, 3)
-    assert len(drafter.propose(99)) == 4
+    at = FIRST_LEN + 1
+    drafter.extend((at, at + 1, at + 2, 999, 50, 51))  # three right, then away and back again
+    assert drafter.propose(99) == (52, 53, 54, 55)

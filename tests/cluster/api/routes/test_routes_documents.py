@@ -59,7 +59,7 @@ async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: T
     assert speculation.pop("k_reasons")["request"] == "The request gave its own k."
     assert set(speculation.pop("draft_stops")) == {stop.value for stop in DraftStop}
     assert speculation == {
-        "drafters": ["draft", "ngram", "prediction"],
+        "drafters": ["prediction", "draft", "ngram"],
         "verification_modes": ["coupled", "rejection"],
         "default_verification": "coupled",
         "max_k": 16,
@@ -73,7 +73,7 @@ async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: T
     assert silent == {"user", "metadata", "store", "service_tier", "safety_identifier"}
     assert {"min_p", "logit_bias", "structured_outputs", "prediction"} <= set(parameters) - silent
     assert told["endpoints"]["GET /health"] == {}
-    engine.info.draft, engine.info.has_ngram = None, False
+    engine.info.draft, engine.info.drafters = None, ("prediction",)
     assert (await http.get("/capabilities")).json()["speculation"]["drafters"] == ["prediction"]
 
 

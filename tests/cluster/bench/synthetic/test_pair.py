@@ -7,7 +7,7 @@ import torch
 import transformers
 from bench_pair import DEMO, TINY
 
-from outrider.actors.engine.config import EngineConfig
+from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.executor.executor import InlineExecutor
@@ -23,9 +23,8 @@ TOLERANCE = 0.05  # of the tokens that the texts come through, 3 standard deviat
 
 async def accepted(pair: Path, temperature: float) -> tuple[float, list[tuple[int, ...]]]:
     """Of single drafted tokens, through the engine; and the texts."""
-    config = EngineConfig(
-        pair / "target", pair / "draft", lookahead="fixed", has_ngram=False, kv_tokens=8192
-    )
+    options = EngineOptions(lookahead="fixed", drafters=("draft",), kv_tokens=8192)
+    config = EngineConfig(pair / "target", pair / "draft", options)
     engine = await Engine.start(config, InlineExecutor())
     assert engine.info.numerics == "exact"
     sampling = SamplingParams(temperature, max_tokens=150, ignores_eos=True)
