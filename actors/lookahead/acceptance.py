@@ -10,7 +10,7 @@ from outrider.actors.scheduling.sampling_params import MAX_K
 
 GOOD = 0.8  # an acceptance worth trying for, where nothing recent is known
 WEIGHT = 4.0  # what a neighbour's rate counts for, in observations
-WIDTH_POWER = 0.5  # misses fall with the guesses per position to this power (papers.md 1.2: 0.5-1)
+WIDTH_POWER = 0.5  # misses fall with the guesses per position to this power, 0.5 to 1
 REFERENCE_FAN = 4.0  # guesses per position that misses are reckoned for
 EMPTY_HIT, BONUS_HIT, REJECTED_HIT = 0.95, 0.85, 0.6  # before any was seen
 

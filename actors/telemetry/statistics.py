@@ -80,7 +80,7 @@ class Snapshot:
 
     @property
     def modelled_speedup(self) -> float:
-        """Over plain decoding, were every target pass to cost the same (SEEDS C)."""
+        """Over plain decoding, were every target pass to cost the same."""
         passes_s = self.draft_forward_s + self.target_forward_s
         if not passes_s or not self.num_target_passes:
             return 1.0
