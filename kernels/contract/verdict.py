@@ -33,8 +33,7 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
     `w / E`, positive). Ties go to the lowest id. One pass over the logits, no cumulative sums.
 8.  Rejection accepts x iff `u * draft_probs[x] < target_probs[x]`. On rejection
     `w = max(0, target_probs - draft_probs)`; none positive: `w = target_probs`, nothing covered.
-    Covered are the ids with a positive draft probability. Overlap: for a sparse row the tree over
-    its entries of min(target, draft), for a dense one tree_t of the tiles' sums.
+    Covered are the ids with a positive draft probability.
 9.  Log-probs: `(z_x - M) - log(Z)` of the raw row: temperature 1, no filter.
 10. A draft's row in rejection mode: after the filters the `top_m` largest z (of equals the lowest
     ids), by ascending id, `exp(z - M) * (1 / tree)`; raced at that scale.
@@ -219,15 +218,12 @@ class Verdicts:
     """What the target made of B proposals. Where `error` is set the rest of the item is zero.
 
     Rows after the first rejection are conditioned on text that is not there: they are not
-    examined, cannot fault the item, and leave zeros in `accept_prob` and `overlap`.
+    examined and cannot fault the item.
     """
 
     num_accepted: I32  # [B]
     token: I32  # [B] recovered (after a rejection) or bonus (all accepted); always there
     logprobs: F32  # [B, K + 1] natural, raw, of each emitted token; zeros beyond; NaN: a faulty row
-    accept_prob: F32  # [N] chance of acceptance before the noise: min(1, target / draft) in
-    #                   rejection, target_probs[x] in coupled, 1 or 0 in greedy
-    overlap: F32  # [N] sum(min(target_probs, draft_probs)); as accept_prob outside rejection
     error: U8  # [B] Fault
 
 

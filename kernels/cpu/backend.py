@@ -55,7 +55,7 @@ VERIFY = types.void(
     types.Tuple(_inputs((I4, 1), (I4, 1), (I4, 1))),  # num_drafted, position, tokens
     types.Tuple(_inputs((B8, 1), (I4, 2), (F4, 2), (F4, 2))),  # kind, support ids, probs, dense
     types.Tuple(SAMPLING),
-    types.Tuple(_outputs((I4, 1), (I4, 1), (F4, 2), (F4, 1), (F4, 1), (B8, 1))),
+    types.Tuple(_outputs((I4, 1), (I4, 1), (F4, 2), (B8, 1))),
 )
 DRAW = types.void(
     types.Tuple((*_inputs((F4, 1)), types.int64, types.int64)),  # flat logits, stride, vocab_size
@@ -133,7 +133,7 @@ class CpuBackend:
             raw_logits = logits if raw_logits is None else raw_logits
             logits = edited(logits, edits)
         check_verify(logits, proposals, sampling, raw_logits)
-        batch, count = proposals.num_drafted.size, proposals.tokens.size
+        batch = proposals.num_drafted.size
         ids, probs = proposals.support_ids, proposals.support_probs
         raw = logits if raw_logits is None else raw_logits
         verdicts = Verdicts(
@@ -142,8 +142,6 @@ class CpuBackend:
             logprobs=np.zeros(
                 (batch, max(proposals.num_drafted.tolist(), default=0) + 1), np.float32
             ),
-            accept_prob=np.zeros(count, np.float32),
-            overlap=np.zeros(count, np.float32),
             error=np.zeros(batch, np.uint8),
         )
         self._verify(

@@ -149,16 +149,12 @@ class CudaBackend:
         drafted, *sparse, dense_sent = sent.tables
         cuts = self._cut(logits, logits.shape[1], items, sent)
         partials, counters, num_tiles = self._workspace(*logits.shape)
-        chances_of = records.CHANCES, proposals.tokens.size
-        outputs = self._outputs.outputs(
-            [(records.RESULT, batch), (F32, batch * num_logprobs), chances_of]
-        )
-        results, logprobs, chances = outputs.tensors
+        outputs = self._outputs.outputs([(records.RESULT, batch), (F32, batch * num_logprobs)])
         args = (
             *(logits, np.int64(logits.stride(0)), raw, np.int64(raw.stride(0))),
             *(np.int32(logits.shape[1]), sent.items, sent.item_of_row),
             *(drafted, *sparse, np.int32(ids.shape[1]), dense_sent, *sent.edits),
-            *(cuts, partials, counters, results, logprobs, np.int32(num_logprobs), chances),
+            *(cuts, partials, counters, *outputs.tensors, np.int32(num_logprobs)),
         )
         self._run("verify", logits.dtype, (num_tiles, len(logits)), args)
         return _verdicts(outputs.fetch(), batch)
@@ -286,13 +282,11 @@ def _draft_rows(proposals: SpecDecodeMetadata) -> tuple[NDArray[Any], NDArray[An
 
 
 def _verdicts(fetched: list[NDArray[Any]], batch: int) -> Verdicts:
-    results, logprobs, chances = fetched
+    results, logprobs = fetched
     return Verdicts(
         num_accepted=results["num_accepted"].copy(),
         token=results["token"].copy(),
         logprobs=logprobs.reshape(batch, -1),
-        accept_prob=chances["accept_prob"].copy(),
-        overlap=chances["overlap"].copy(),
         error=results["error"].astype(np.uint8),
     )
 

@@ -21,8 +21,8 @@ from outrider.kernels.contract.verdict import (
     Verdicts,
 )
 from outrider.kernels.reference.acceptance_rules import Probs, accepts, judge_equal, judge_rejection
-from outrider.kernels.reference.arithmetic import exp, exponential, tile_sum, tree_sum, uniform
-from outrider.kernels.reference.row import FaultyRow, Row, tiles_of
+from outrider.kernels.reference.arithmetic import exp, exponential, tree_sum, uniform
+from outrider.kernels.reference.row import FaultyRow, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,25 +136,6 @@ class Item:
             return judge_rejection(self.tokens, lambda j: self.row(j).probs(), self.draft_row, self)
         return judge_equal(self.tokens, self.own_draw)
 
-    def chances(self, j: int) -> tuple[np.float32, np.float32]:
-        """(accept_prob, overlap) of drafted token j."""
-        token, row, zero = self.tokens[j], self.row(j), np.float32(0)
-        if self.rule is AcceptanceRule.GREEDY:
-            certain = np.float32(token == row.z.argmax())
-            return certain, certain
-        target = row.probs()
-        if self.rule is AcceptanceRule.COUPLED:
-            alone = target[token] if 0 <= token < len(target) else zero
-            return alone, alone
-        draft = self.draft_row(j)
-        if draft is None:
-            return zero, zero
-        smaller = np.minimum(target, draft)
-        overlap = tree_sum(np.array([tile_sum(tile) for tile in tiles_of(smaller)]))
-        if self.proposals.kind[self.drafted[j]] == DraftKind.SPARSE:
-            overlap = tree_sum(smaller[support(self.proposals, self.drafted[j])[0]])
-        return min(np.float32(1), target[token] / draft[token]), overlap
-
 
 def support(proposals: SpecDecodeMetadata, n: int) -> tuple[I32, F32]:
     """The entries of sparse draft row n: ids and probabilities."""
@@ -191,13 +172,11 @@ class ReferenceBackend:
             raw_logits = logits if raw_logits is None else raw_logits
             logits = edited(logits, edits)
         check_verify(logits, proposals, sampling, raw_logits)
-        batch, count = proposals.num_drafted.size, proposals.tokens.size
+        batch = proposals.num_drafted.size
         verdicts = Verdicts(
             num_accepted=np.zeros(batch, np.int32),
             token=np.zeros(batch, np.int32),
             logprobs=np.zeros((batch, proposals.num_drafted.max(initial=0) + 1), np.float32),
-            accept_prob=np.zeros(count, np.float32),
-            overlap=np.zeros(count, np.float32),
             error=np.zeros(batch, np.uint8),
         )
         for b in range(batch):
@@ -211,9 +190,6 @@ class ReferenceBackend:
             verdicts.num_accepted[b], verdicts.token[b] = accepted, token
             for j, emitted in enumerate([*item.tokens[:accepted], token]):
                 verdicts.logprobs[b, j] = raw_logprob(item.raw[j], emitted)
-            for j in range(min(accepted + 1, len(item.tokens))):
-                n = item.drafted[j]
-                verdicts.accept_prob[n], verdicts.overlap[n] = item.chances(j)
         return verdicts
 
     def draw(

@@ -107,7 +107,7 @@ def test_streams_do_not_disturb_each_other(backend: CudaBackend) -> None:
 
 
 def test_a_launch_costs_little(backend: CudaBackend) -> None:
-    """Time on the CPU of one launch with its 23 arguments, the device kept behind."""
+    """Time on the CPU of one launch with its 22 arguments, the device kept behind."""
     batch = on(verify_batch(7, 4096, torch.bfloat16, 1), backend)
     launches = recorded(backend, batch.run)
     times = []
