@@ -28,7 +28,6 @@ class TensorBackend(Protocol):
         proposals: SpecDecodeMetadata,
         sampling: SamplingMetadata,
         *,
-        raw_logits: torch.Tensor | None = None,
         edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`."""
@@ -59,14 +58,10 @@ class HostBackend:
         proposals: SpecDecodeMetadata,
         sampling: SamplingMetadata,
         *,
-        raw_logits: torch.Tensor | None = None,
         edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`."""
-        raw = None if raw_logits is None else _array(raw_logits)
-        return self._backend.verify(
-            _array(logits), proposals, sampling, raw_logits=raw, edits=edits
-        )
+        return self._backend.verify(_array(logits), proposals, sampling, edits=edits)
 
     def draw(
         self,

@@ -24,14 +24,10 @@ def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
         )
 
 
-def check_verify(
-    logits: F32, proposals: SpecDecodeMetadata, sampling: SamplingMetadata, raw_logits: F32 | None
-) -> None:
+def check_verify(logits: F32, proposals: SpecDecodeMetadata, sampling: SamplingMetadata) -> None:
     """Raise ContractError unless the arguments of `Backend.verify` fit each other."""
     shape = proposals.tokens.size + proposals.num_drafted.size, logits.shape[-1]
     check_logits("logits", logits, shape)
-    if raw_logits is not None:
-        check_logits("raw_logits", raw_logits, shape)
     check_verdicts(shape[1], proposals, sampling)
 
 

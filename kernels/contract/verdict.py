@@ -248,14 +248,13 @@ class Backend(Protocol):
         proposals: SpecDecodeMetadata,
         sampling: SamplingMetadata,
         *,
-        raw_logits: F32 | None = None,
         edits: "LogitsEdits | None" = None,
     ) -> Verdicts:
         """Judge B proposals. Raises: ContractError. A fault in the logits is its item's `error`.
 
         Shapes: logits [R, V], R = sum(num_drafted + 1), rows of an item consecutive; each row
-        contiguous, any row stride. `edits` change `logits` on the way, processors did where the
-        model's own are given as `raw_logits`; log-probs are of the rows before either.
+        contiguous, any row stride. `edits` change them on the way; log-probs are of the rows
+        before that.
 
         In rejection mode a draft row that does not hold up is a missing one: ids not ascending or
         outside the vocabulary, a negative or NaN probability, none above zero for the drafted

@@ -125,17 +125,15 @@ class CpuBackend:
         proposals: SpecDecodeMetadata,
         sampling: SamplingMetadata,
         *,
-        raw_logits: F32 | None = None,
         edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `contract.Backend.verify`."""
+        check_verify(logits, proposals, sampling)
+        raw = logits
         if edits is not None:
-            raw_logits = logits if raw_logits is None else raw_logits
             logits = edited(logits, edits)
-        check_verify(logits, proposals, sampling, raw_logits)
         batch = proposals.num_drafted.size
         ids, probs = proposals.support_ids, proposals.support_probs
-        raw = logits if raw_logits is None else raw_logits
         verdicts = Verdicts(
             num_accepted=np.zeros(batch, np.int32),
             token=np.zeros(batch, np.int32),

@@ -54,15 +54,12 @@ class Sent:
 class CudaBackend:
     """`Backend` for logits on one device. Kernels are compiled on first use.
 
-    Thread-safe; calls wait for each other and for the device. With `fast_exp` the verdicts are not
-    the CPU's bit for bit: off unless asked for, because what it saves has not been measured.
+    Thread-safe; calls wait for each other and for the device.
     """
 
-    def __init__(
-        self, device: torch.device, load: Load = compiled, *, fast_exp: bool = False
-    ) -> None:
+    def __init__(self, device: torch.device, load: Load = compiled) -> None:
         self.device = device
-        self._launch = Launcher(device, load, fast_exp=fast_exp)
+        self._launch = Launcher(device, load)
         self._inputs, self._outputs = Buffer(device), Buffer(device)
         self._partials, self._cuts, self._strip_peaks, self._leaders, self._counters = (
             Buffer(device, has_twin=False) for _ in range(5)
@@ -75,24 +72,16 @@ class CudaBackend:
         proposals: SpecDecodeMetadata,
         sampling: SamplingMetadata,
         *,
-        raw_logits: torch.Tensor | None = None,
         edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`. Logits [R, V] of float32, bfloat16 or float16."""
         rows = proposals.tokens.size + proposals.num_drafted.size
-        raw = logits if raw_logits is None else raw_logits
         check_logits("logits", logits, rows, self.device)
-        check_logits("raw_logits", raw, rows, self.device)
         check_verdicts(logits.shape[1], proposals, sampling)
         if edits is not None:
             edits.check(*logits.shape)
-        if raw.shape != logits.shape or raw.dtype != logits.dtype:
-            raise ContractError(
-                f"Got raw_logits of shape {list(raw.shape)} and {raw.dtype}, "
-                f"expected {list(logits.shape)} and {logits.dtype}"
-            )
         with self._lock:
-            return self._verify((logits, raw), proposals, sampling, edits)
+            return self._verify(logits, proposals, sampling, edits)
 
     def draw(
         self,
@@ -135,12 +124,12 @@ class CudaBackend:
 
     def _verify(
         self,
-        tensors: tuple[torch.Tensor, torch.Tensor],
+        logits: torch.Tensor,
         proposals: SpecDecodeMetadata,
         sampling: SamplingMetadata,
         edits: LogitsEdits | None,
     ) -> Verdicts:
-        (logits, raw), batch = tensors, proposals.num_drafted.size
+        batch = proposals.num_drafted.size
         num_logprobs = max(proposals.num_drafted.tolist()) + 1
         items = records.items_of(sampling, proposals.num_drafted, proposals.position)
         ids, probs, dense = _draft_rows(proposals)
@@ -151,8 +140,8 @@ class CudaBackend:
         partials, counters, num_tiles = self._workspace(*logits.shape)
         outputs = self._outputs.outputs([(records.RESULT, batch), (F32, batch * num_logprobs)])
         args = (
-            *(logits, np.int64(logits.stride(0)), raw, np.int64(raw.stride(0))),
-            *(np.int32(logits.shape[1]), sent.items, sent.item_of_row),
+            *(logits, np.int64(logits.stride(0)), np.int32(logits.shape[1])),
+            *(sent.items, sent.item_of_row),
             *(drafted, *sparse, np.int32(ids.shape[1]), dense_sent, *sent.edits),
             *(cuts, partials, counters, *outputs.tensors, np.int32(num_logprobs)),
         )

@@ -5,9 +5,8 @@
 //   max(0, p - q); after the last row, a bonus from the row behind it
 //
 // Shapes: logits [R, V], R = sum(num_drafted + 1), V <= 524288, float, bf16 or f16, any row stride;
-//   raw_logits as logits (the log-probs' rows), edits as in batch.cuh, support [N, M], M <= 1024,
-//   dense [N, V], cuts [R], partials [R, num_tiles], counters [B] zero; results [B],
-//   logprobs [B, num_logprobs].
+//   edits as in batch.cuh, support [N, M], M <= 1024, dense [N, V], cuts [R],
+//   partials [R, num_tiles], counters [B] zero; results [B], logprobs [B, num_logprobs].
 // Launch: grid (num_tiles, R), 256 threads. A block reduces one tile to a Partial; the last block
 //   of an item judges it, a warp a row. Tiles and orders are fixed, so the bits do not depend on
 //   grid, batch or GPU. Every element of the outputs is written; nothing else needs clearing.
@@ -136,14 +135,14 @@ DEVICE void finish(const Round<T>& round, const Drafts& drafts, const Item& item
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) verify(
-    const T* logits, i64 stride, const T* raw_logits, i64 raw_stride, int width, const Item* items,
-    const int* item_of_row, const Drafted* drafted, const int* support_ids,
-    const float* support_probs, int num_entries, const float* dense, const int* edit_starts,
-    const Edit* edit_entries, const u8* allowed, int allowed_bytes, const Cut* cuts,
-    Partial* partials, u32* counters, Result* results, float* logprobs, int num_logprobs) {
+    const T* logits, i64 stride, int width, const Item* items, const int* item_of_row,
+    const Drafted* drafted, const int* support_ids, const float* support_probs, int num_entries,
+    const float* dense, const int* edit_starts, const Edit* edit_entries, const u8* allowed,
+    int allowed_bytes, const Cut* cuts, Partial* partials, u32* counters, Result* results,
+    float* logprobs, int num_logprobs) {
   const int b = item_of_row[blockIdx.y];
   const Item item = items[b];
-  const Round<T> round = {logits, stride, raw_logits, raw_stride, width, (int)gridDim.x,
+  const Round<T> round = {logits, stride, width, (int)gridDim.x,
                           {edit_starts, edit_entries, allowed, allowed_bytes}, cuts, partials};
   const Drafts drafts = {drafted, support_ids, support_probs, num_entries, dense, width};
   const int r = blockIdx.y;

@@ -164,14 +164,13 @@ class ReferenceBackend:
         proposals: SpecDecodeMetadata,
         sampling: SamplingMetadata,
         *,
-        raw_logits: F32 | None = None,
         edits: LogitsEdits | None = None,
     ) -> Verdicts:
         """See `Backend.verify`."""
+        check_verify(logits, proposals, sampling)
+        raw = logits
         if edits is not None:
-            raw_logits = logits if raw_logits is None else raw_logits
             logits = edited(logits, edits)
-        check_verify(logits, proposals, sampling, raw_logits)
         batch = proposals.num_drafted.size
         verdicts = Verdicts(
             num_accepted=np.zeros(batch, np.int32),
@@ -180,7 +179,6 @@ class ReferenceBackend:
             error=np.zeros(batch, np.uint8),
         )
         for b in range(batch):
-            raw = logits if raw_logits is None else raw_logits
             item = Item(logits, raw, b, proposals, sampling)
             try:
                 accepted, token = item.judge()

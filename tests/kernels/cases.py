@@ -95,21 +95,6 @@ def random_case(seed: int, width: int, batch: int = 4, max_drafted: int = 4) -> 
     return Case(logits, proposals, sampling)
 
 
-def far_apart(got: Verdicts | Draws, expected: Verdicts | Draws, tolerance: float) -> list[str]:
-    """Names of the fields that differ by more than that share of a value, integers at all."""
-    return [
-        name
-        for name in expected.__slots__
-        if not np.allclose(
-            getattr(got, name),
-            getattr(expected, name),
-            rtol=tolerance if getattr(expected, name).dtype == np.float32 else 0,
-            atol=tolerance / 10,
-            equal_nan=True,
-        )
-    ]
-
-
 def same_bits(got: Verdicts | Draws, expected: Verdicts | Draws) -> list[str]:
     """Names of the fields whose bytes differ."""
     return [

@@ -16,7 +16,7 @@ from outrider.kernels.torch_backend import HostBackend, backend_for, choice
 def test_tensors_are_judged_as_arrays() -> None:
     case, backend = random_case(3, 60), backend_for(torch.device("cpu"))
     logits = torch.from_numpy(case.logits).to(torch.bfloat16)
-    got = backend.verify(logits, case.proposals, case.sampling, raw_logits=logits)
+    got = backend.verify(logits, case.proposals, case.sampling)
     array = logits.float().numpy()
     assert not same_bits(got, CpuBackend().verify(array, case.proposals, case.sampling))
     rows = slice(0, case.sampling.rule.size)

@@ -115,8 +115,6 @@ def test_arguments_that_do_not_fit_each_other(backend: CpuBackend | ReferenceBac
     ):
         with pytest.raises(ContractError, match=re.escape(message)):
             backend.verify(*bad)
-    with pytest.raises(ContractError, match="Got raw_logits"):
-        backend.verify(logits, chain(), two, raw_logits=logits[:3])
     rows = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=5)
     for changes, message in (
         ({"vocab_size": 8}, "Got vocab_size=8, expected 1 ≤ vocab_size ≤ 7"),

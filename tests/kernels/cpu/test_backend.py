@@ -8,6 +8,7 @@ from kernels.cases import Case, random_case, random_logits, random_sampling, sam
 from numba import types
 from numba.core import caching
 
+from outrider.kernels.contract.logits_edits import LogitsEdits, edited
 from outrider.kernels.contract.verdict import (
     TILE,
     AcceptanceRule,
@@ -218,20 +219,24 @@ def test_a_row_that_is_never_reached_cannot_fault(cpu: CpuBackend) -> None:
         assert (verdicts.error[0], verdicts.token[0]) == (Fault.NONE, 0)
 
 
-def test_frozen_inputs_and_raw_logits(cpu: CpuBackend) -> None:
-    """Arrays from the wire cannot be written to; log-probs come from the raw rows."""
-    case = random_case(11, 200)
-    raw = np.ascontiguousarray(case.logits + np.float32(0))
-    raw[np.isneginf(raw)] = -3
+def test_frozen_inputs_and_raw_logprobs(cpu: CpuBackend) -> None:
+    """Arrays from the wire cannot be written to; log-probs come from the rows before the edits."""
+    case, rng = random_case(11, 200), np.random.default_rng(11)
+    rows, width = case.logits.shape
+    ids = np.tile(np.arange(width, dtype=np.int32), rows)
+    bias = rng.normal(0, 2, ids.size).astype(np.float32)
+    off = np.ones(ids.size, np.float32), np.zeros(ids.size, np.float32)
+    edits = LogitsEdits(np.full(rows, width, np.int32), ids, bias, *off)
     for arrays in (case.proposals, case.sampling):
         for field in dataclasses.fields(arrays):
             getattr(arrays, field.name).flags.writeable = False
-    raw.flags.writeable = False
-    got = cpu.verify(case.logits, case.proposals, case.sampling, raw_logits=raw)
-    expected = ORACLE.verify(case.logits, case.proposals, case.sampling, raw_logits=raw)
+    case.logits.flags.writeable = False
+    got = cpu.verify(case.logits, case.proposals, case.sampling, edits=edits)
+    expected = ORACLE.verify(case.logits, case.proposals, case.sampling, edits=edits)
     assert not same_bits(got, expected)
-    plain = cpu.verify(case.logits, case.proposals, case.sampling)
-    assert same_bits(got, plain) == ["logprobs"]
+    before = cpu.verify(edited(case.logits, edits), case.proposals, case.sampling)
+    assert same_bits(got, before) == ["logprobs"]
+    raw = case.logits
     log_softmax = raw - np.log(np.exp(raw.astype(np.float64)).sum(1, keepdims=True))
     first = got.token[0] if got.num_accepted[0] == 0 else case.proposals.tokens[0]
     assert got.logprobs[0, 0] == pytest.approx(log_softmax[0, first], abs=1e-5)

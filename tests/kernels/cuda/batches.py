@@ -31,17 +31,15 @@ class VerifyBatch:
     logits: torch.Tensor
     proposals: SpecDecodeMetadata
     sampling: SamplingMetadata
-    raw_logits: torch.Tensor | None
     edits: LogitsEdits | None
 
     def run(self, backend: CudaBackend) -> Verdicts:
         arguments = self.logits, self.proposals, self.sampling
-        return backend.verify(*arguments, raw_logits=self.raw_logits, edits=self.edits)
+        return backend.verify(*arguments, edits=self.edits)
 
     def expected(self, backend: Backend) -> Verdicts:
-        raw = None if self.raw_logits is None else self.raw_logits.float().numpy()
         arguments = self.logits.float().numpy(), self.proposals, self.sampling
-        return backend.verify(*arguments, raw_logits=raw, edits=self.edits)
+        return backend.verify(*arguments, edits=self.edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +64,15 @@ class DrawBatch:
 def verify_batch(
     seed: int, width: int, dtype: torch.dtype, batch: int = 2, max_drafted: int = 8
 ) -> VerifyBatch:
-    """A ragged batch; one in four has raw logits apart from the processed ones, one in four edits,
-    and in one of six a row is poisoned."""
+    """A ragged batch; one in four has edits, and in one of six a row is poisoned."""
     case = random_case(seed, width, batch, max_drafted)
     rng = np.random.default_rng([seed, width, 1])
-    logits, raw = case.logits, None
+    logits = case.logits
     if rng.random() < 0.17:
         row, poison = rng.integers(0, len(logits)), rng.choice([np.nan, -np.nan, np.inf, -np.inf])
         logits[row, slice(None) if np.isneginf(poison) else rng.integers(0, width)] = poison
-    if rng.random() < 0.25:
-        raw = _tensor(random_logits(rng, len(logits), width), dtype)
     edits = random_edits(rng, len(logits), width) if rng.random() < 0.25 else None
-    return VerifyBatch(_tensor(logits, dtype), case.proposals, case.sampling, raw, edits)
+    return VerifyBatch(_tensor(logits, dtype), case.proposals, case.sampling, edits)
 
 
 def draw_batch(seed: int, width: int, dtype: torch.dtype, rows: int = 3) -> DrawBatch:

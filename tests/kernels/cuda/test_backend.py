@@ -53,21 +53,6 @@ def test_logits_are_refused(backend: CudaBackend, logits: torch.Tensor, message:
         backend.verify(logits, CHAINS, GREEDY)
 
 
-@pytest.mark.parametrize(
-    ("raw", "message"),
-    [
-        (torch.zeros(3, 8), "Got raw_logits of shape [3, 8] and torch.float32, expected [3, 9]"),
-        (
-            torch.zeros(3, 9, dtype=torch.bfloat16),
-            "Got raw_logits of shape [3, 9] and torch.bfloat16",
-        ),
-    ],
-)
-def test_raw_logits_are_refused(backend: CudaBackend, raw: torch.Tensor, message: str) -> None:
-    with pytest.raises(ContractError, match=re.escape(message)):
-        backend.verify(LOGITS, CHAINS, GREEDY, raw_logits=raw)
-
-
 def test_what_does_not_fit_is_refused(backend: CudaBackend) -> None:
     wide = SpecDecodeMetadata(
         *(np.ones(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)),
