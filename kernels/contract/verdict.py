@@ -1,7 +1,7 @@
 """The verdict's contract: what goes in, what comes out, and the arithmetic in between.
 
 Owns the words (`AcceptanceRule`, `DraftKind`, `Fault`), what crosses the boundary
-(`SamplingMetadata`, `SpecDecodeMetadata`, `Verdicts`, `Draws`) and the protocol `Backend`. Knows no
+(`VerifyBatch` and `DrawBatch` in, `Verdicts` and `Draws` out) and the protocol `Backend`. Knows no
 implementation: `reference/backend.py` is the definition in NumPy, `cpu/backend.py` the same bits
 fast.
 
@@ -43,9 +43,9 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,9 +60,7 @@ from outrider.kernels.contract.arrays import (
     expect_array,
     expect_within,
 )
-
-if TYPE_CHECKING:
-    from outrider.kernels.contract.logits_edits import LogitsEdits
+from outrider.kernels.contract.logits_edits import LogitsEdits
 
 TILE = 4096
 MAX_GUESSES = 64  # of a draft's row
@@ -239,42 +237,46 @@ class Draws:
     error: U8  # [R] Fault
 
 
-class Backend(Protocol):
+L = TypeVar("L")  # what the logits are: an array for NumPy's backends, a torch tensor for others
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyBatch(Generic[L]):
+    """B proposals to judge, and the target's logits: each row contiguous, any row stride."""
+
+    logits: L  # [R, V], R = sum(num_drafted + 1), rows of an item consecutive
+    drafts: SpecDecodeMetadata  # of B items
+    sampling: SamplingMetadata  # of B sequences
+    edits: LogitsEdits | None = None  # of R rows; log-probs are of the rows before them
+
+
+@dataclass(frozen=True, slots=True)
+class DrawBatch(Generic[L]):
+    """R rows of a draft's logits, to draw one token from each; strides as in `VerifyBatch`."""
+
+    logits: L  # [R, V]
+    sampling: SamplingMetadata  # of R sequences
+    position: I32  # [R] absolute position of the token that the row draws
+    _: KW_ONLY
+    vocab_size: int  # the target's: only ids below it are drawn or guessed, 1 to V
+    top_m: int = 64  # ids that a row in rejection mode is cut down to, 1 to 4096
+    num_guesses: int = 0  # of what the target will draw, 0 to 64
+    edits: LogitsEdits | None = None  # of R rows
+
+
+class Backend(Protocol[L]):
     """Verdicts and draws. The same input gives the same bits from every implementation."""
 
-    def verify(
-        self,
-        logits: F32,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        edits: "LogitsEdits | None" = None,
-    ) -> Verdicts:
+    def verify(self, batch: VerifyBatch[L]) -> Verdicts:
         """Judge B proposals. Raises: ContractError. A fault in the logits is its item's `error`.
-
-        Shapes: logits [R, V], R = sum(num_drafted + 1), rows of an item consecutive; each row
-        contiguous, any row stride. `edits` change them on the way; log-probs are of the rows
-        before that.
 
         In rejection mode a draft row that does not hold up is a missing one: ids not ascending or
         outside the vocabulary, a negative or NaN probability, none above zero for the drafted
         token. The position is then drawn from the full target row.
         """
 
-    def draw(
-        self,
-        logits: F32,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: "LogitsEdits | None" = None,
-    ) -> Draws:
+    def draw(self, batch: DrawBatch[L]) -> Draws:
         """Draft one token per row, by the row's rule: argmax, the target's own race, or a private
-        race over the top_m ids; and guess what the target will draw there. Only ids below
-        `vocab_size` (the target's) are drawn or guessed. `edits` as in `verify`.
-
-        Shapes: logits [R, V], sampling of R sequences, position [R]. Raises: ContractError.
+        race over the top_m ids; and guess what the target will draw there. Raises: ContractError.
+        A fault in the logits is its row's `error`.
         """

@@ -163,9 +163,9 @@ def judge_rejection(
 
 
 @woven
-def verify(logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out: Any) -> None:
+def verify(logits: Any, raw: Any, drafts: Any, rows: Any, sampling: Any, out: Any) -> None:
     """Every item's verdict. Items and rows one after another, rows only as far as they count."""
-    num_drafted, position, tokens = proposals
+    num_drafted, position, tokens = drafts
     num_accepted, final, logprobs, error = out
     flat, stride, width = logits
     raw_flat, raw_stride, is_same = raw

@@ -18,10 +18,12 @@ from outrider.kernels.contract.logits_edits import LogitsEdits
 from outrider.kernels.contract.trees import Trees, TreeVerdicts, check_trees
 from outrider.kernels.contract.verdict import (
     TILE,
+    DrawBatch,
     Draws,
     SamplingMetadata,
     SpecDecodeMetadata,
     Verdicts,
+    VerifyBatch,
 )
 from outrider.kernels.cuda import records
 from outrider.kernels.cuda.buffers import Buffer
@@ -66,44 +68,28 @@ class CudaBackend:
         )
         self._lock = threading.Lock()
 
-    def verify(
-        self,
-        logits: torch.Tensor,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        edits: LogitsEdits | None = None,
-    ) -> Verdicts:
+    def verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
         """See `Backend.verify`. Logits [R, V] of float32, bfloat16 or float16."""
-        rows = proposals.tokens.size + proposals.num_drafted.size
+        logits, drafts = batch.logits, batch.drafts
+        rows = drafts.tokens.size + drafts.num_drafted.size
         check_logits("logits", logits, rows, self.device)
-        check_verdicts(logits.shape[1], proposals, sampling)
-        if edits is not None:
-            edits.check(*logits.shape)
+        check_verdicts(logits.shape[1], batch)
+        if batch.edits is not None:
+            batch.edits.check(*logits.shape)
         with self._lock:
-            return self._verify(logits, proposals, sampling, edits)
+            return self._verify(batch)
 
-    def draw(
-        self,
-        logits: torch.Tensor,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: LogitsEdits | None = None,
-    ) -> Draws:
+    def draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
         """See `Backend.draw`. Logits [R, V] of float32, bfloat16 or float16."""
-        check_logits("logits", logits, sampling.rule.size, self.device)
-        check_draws(logits.shape[1], sampling, position, vocab_size, top_m, num_guesses)
-        if top_m > MAX_SUPPORT:
-            raise ContractError(f"Got top_m={top_m}, expected at most {MAX_SUPPORT}")
-        if edits is not None:
-            edits.check(*logits.shape)
-        sizes = vocab_size, top_m, num_guesses
+        logits = batch.logits
+        check_logits("logits", logits, batch.sampling.rule.size, self.device)
+        check_draws(logits.shape[1], batch)
+        if batch.top_m > MAX_SUPPORT:
+            raise ContractError(f"Got top_m={batch.top_m}, expected at most {MAX_SUPPORT}")
+        if batch.edits is not None:
+            batch.edits.check(*logits.shape)
         with self._lock:
-            return self._draw(logits, sampling, position, sizes, edits)
+            return self._draw(batch)
 
     def verify_trees(
         self,
@@ -122,23 +108,17 @@ class CudaBackend:
         with self._lock:
             return self._verify_trees(logits, trees, sampling, edits)
 
-    def _verify(
-        self,
-        logits: torch.Tensor,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        edits: LogitsEdits | None,
-    ) -> Verdicts:
-        batch = proposals.num_drafted.size
-        num_logprobs = max(proposals.num_drafted.tolist()) + 1
-        items = records.items_of(sampling, proposals.num_drafted, proposals.position)
-        ids, probs, dense = _draft_rows(proposals)
-        tables = [records.drafted_of(proposals), ids, probs, dense]
-        sent = self._send(items, edits, tables)
+    def _verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
+        logits, drafts, count = batch.logits, batch.drafts, batch.drafts.num_drafted.size
+        num_logprobs = max(drafts.num_drafted.tolist()) + 1
+        items = records.items_of(batch.sampling, drafts.num_drafted, drafts.position)
+        ids, probs, dense = _draft_rows(drafts)
+        tables = [records.drafted_of(drafts), ids, probs, dense]
+        sent = self._send(items, batch.edits, tables)
         drafted, *sparse, dense_sent = sent.tables
         cuts = self._cut(logits, logits.shape[1], items, sent)
         partials, counters, num_tiles = self._workspace(*logits.shape)
-        outputs = self._outputs.outputs([(records.RESULT, batch), (F32, batch * num_logprobs)])
+        outputs = self._outputs.outputs([(records.RESULT, count), (F32, count * num_logprobs)])
         args = (
             *(logits, np.int64(logits.stride(0)), np.int32(logits.shape[1])),
             *(sent.items, sent.item_of_row),
@@ -146,19 +126,13 @@ class CudaBackend:
             *(cuts, partials, counters, *outputs.tensors, np.int32(num_logprobs)),
         )
         self._run("verify", logits.dtype, (num_tiles, len(logits)), args)
-        return _verdicts(outputs.fetch(), batch)
+        return _verdicts(outputs.fetch(), count)
 
-    def _draw(
-        self,
-        logits: torch.Tensor,
-        sampling: SamplingMetadata,
-        position: I32,
-        sizes: tuple[int, int, int],
-        edits: LogitsEdits | None,
-    ) -> Draws:
-        rows, (vocab_size, top_m, num_guesses) = logits.shape[0], sizes
-        items = records.items_of(sampling, np.zeros(rows, np.int32), position)
-        sent = self._send(items, edits, [])
+    def _draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
+        logits, rows, vocab_size = batch.logits, batch.logits.shape[0], batch.vocab_size
+        top_m, num_guesses = batch.top_m, batch.num_guesses
+        items = records.items_of(batch.sampling, np.zeros(rows, np.int32), batch.position)
+        sent = self._send(items, batch.edits, [])
         cuts = self._cut(logits, vocab_size, items, sent)
         partials, counters, num_tiles = self._workspace(rows, vocab_size)
         strip_peaks = self._strip_peaks.reserve(rows * num_tiles * 8 * INT32.itemsize)
@@ -259,8 +233,8 @@ def _check_entries(ids: I32) -> None:
         )
 
 
-def _draft_rows(proposals: SpecDecodeMetadata) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    ids, probs, dense = proposals.support_ids, proposals.support_probs, proposals.dense_probs
+def _draft_rows(drafts: SpecDecodeMetadata) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    ids, probs, dense = drafts.support_ids, drafts.support_probs, drafts.dense_probs
     if ids is not None:
         _check_entries(ids)
     return (

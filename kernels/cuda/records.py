@@ -67,10 +67,10 @@ def item_of_row(items: Records) -> I32:
     return owners.astype(np.int32)
 
 
-def drafted_of(proposals: SpecDecodeMetadata) -> Records:
+def drafted_of(drafts: SpecDecodeMetadata) -> Records:
     """One record per drafted token. Shapes: [N]."""
-    drafted = np.empty(proposals.tokens.size, DRAFTED)
-    drafted["token"], drafted["kind"] = proposals.tokens, proposals.kind
+    drafted = np.empty(drafts.tokens.size, DRAFTED)
+    drafted["token"], drafted["kind"] = drafts.tokens, drafts.kind
     return drafted
 
 

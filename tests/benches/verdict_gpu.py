@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from kernels.cuda.batches import VerifyBatch
+from kernels.cuda.batches import run
 from kernels.cuda.recording import recorded
 
 from outrider.kernels.contract.verdict import (
@@ -27,6 +27,7 @@ from outrider.kernels.contract.verdict import (
     DraftKind,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.kernels import why_unusable
@@ -65,7 +66,7 @@ def ours(logits: list[torch.Tensor], batch: int) -> list[Callable[[], object]]:
         top = rows.view(batch, DRAFTED + 1, width)[:, :DRAFTED].float().topk(TOP_M)
         ids, order = top.indices.reshape(count, TOP_M).sort(1)
         probs = top.values.softmax(-1).reshape(count, TOP_M).gather(1, order)
-        proposals = SpecDecodeMetadata(
+        drafts = SpecDecodeMetadata(
             np.full(batch, DRAFTED, np.int32),
             np.zeros(batch, np.int32),
             top.indices[..., 0].reshape(count).cpu().numpy().astype(np.int32),
@@ -74,8 +75,8 @@ def ours(logits: list[torch.Tensor], batch: int) -> list[Callable[[], object]]:
             probs.cpu().numpy(),
         )
         sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=list(range(batch)))
-        batch_of_it = VerifyBatch(rows, proposals, sampling, None)
-        calls.append(recorded(CudaBackend(rows.device), batch_of_it.run).again)
+        verdict = partial(run, VerifyBatch(rows, drafts, sampling))
+        calls.append(recorded(CudaBackend(rows.device), verdict).again)
     return calls
 
 
