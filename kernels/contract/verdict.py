@@ -24,10 +24,10 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
     with mass(c) >= top_p * mass(-inf), where mass(c) is Z over z >= c: keep z >= c (rounding is
     monotone, so mass is, so any search finds the same c). min-p: keep exp(z - M) >= min_p.
 5.  `target_probs[v] = exp(z_v - M) * (1 / Z)`, Z over what is left.
-6.  Noise: DESIGN's Philox counter. `Exp(1)` from one 32-bit lane x is `-log1p(-(x + 0.5) / 2**32)`:
-    relative precision near zero, smallest value 2**-33. An id more than about 26 nats below the
-    row's largest therefore never wins: total variation <= V * 5e-12 (1e-6 at 152k ids).
-    A uniform is `(x >> 8) / 2**24`.
+6.  Noise: Philox, keyed as `contract/philox.py` says (ARCHITECTURE.md, Noise). `Exp(1)` from one
+    32-bit lane x is `-log1p(-(x + 0.5) / 2**32)`: relative precision near zero, smallest value
+    2**-33. An id more than about 26 nats below the row's largest therefore never wins: total
+    variation <= V * 5e-12 (1e-6 at 152k ids). A uniform is `(x >> 8) / 2**24`.
 7.  Race for weights w: first inside each tile at the tile's scale (largest `exp(z - m_t) / E`, over
     ids no draft row covers), then the tile winners and the covered ids at the row's scale (largest
     `w / E`, positive). Ties go to the lowest id. One pass over the logits, no cumulative sums.

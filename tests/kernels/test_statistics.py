@@ -98,7 +98,7 @@ def run(kinds: tuple[DraftKind, ...], sampling: SamplingMetadata, position: np.n
 
 
 def filtered(logits: np.ndarray, filters: dict[str, float]) -> np.ndarray:
-    """Target probabilities in float64, in DESIGN's order."""
+    """Target probabilities in float64, filtered in the contract's order."""
     rows = logits / filters.get("temperature", 1.0)
     rows = distribution.top_k_filter(rows, int(filters.get("top_k", 0)))
     rows = distribution.top_p_filter(rows, filters.get("top_p", 1.0))
