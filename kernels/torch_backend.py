@@ -1,93 +1,38 @@
 """The verdict where the logits are: which backend judges tensors of a device, and why.
 
-Owns the choice and the way of tensors to the CPU's arrays. Workers hold a `TensorBackend` and hand
-it what the model returned.
+Owns the choice and the way of tensors to the CPU's arrays. Workers hold a `Backend[torch.Tensor]`
+and hand it what the model returned.
 """
-
-from typing import Protocol
 
 import torch
 
-from outrider.kernels.contract.arrays import F32, I32
-from outrider.kernels.contract.logits_edits import LogitsEdits
-from outrider.kernels.contract.verdict import (
-    Backend,
-    Draws,
-    SamplingMetadata,
-    SpecDecodeMetadata,
-    Verdicts,
-)
-
-
-class TensorBackend(Protocol):
-    """`Backend` for logits that are tensors, of float32, bfloat16 or float16."""
-
-    def verify(
-        self,
-        logits: torch.Tensor,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        raw_logits: torch.Tensor | None = None,
-        edits: LogitsEdits | None = None,
-    ) -> Verdicts:
-        """See `Backend.verify`."""
-
-    def draw(
-        self,
-        logits: torch.Tensor,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: LogitsEdits | None = None,
-    ) -> Draws:
-        """See `Backend.draw`."""
+from outrider.kernels.contract.arrays import F32
+from outrider.kernels.contract.verdict import Backend, DrawBatch, Draws, Verdicts, VerifyBatch
 
 
 class HostBackend:
     """A backend of arrays, for tensors of any device: their float32 values are brought here."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend[F32]) -> None:
         self._backend = backend
 
-    def verify(
-        self,
-        logits: torch.Tensor,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        raw_logits: torch.Tensor | None = None,
-        edits: LogitsEdits | None = None,
-    ) -> Verdicts:
-        """See `Backend.verify`."""
-        raw = None if raw_logits is None else _array(raw_logits)
-        return self._backend.verify(
-            _array(logits), proposals, sampling, raw_logits=raw, edits=edits
-        )
+    def verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
+        """See `Backend.verify`. Logits of float32, bfloat16 or float16."""
+        logits = _array(batch.logits)
+        return self._backend.verify(VerifyBatch(logits, batch.drafts, batch.sampling, batch.edits))
 
-    def draw(
-        self,
-        logits: torch.Tensor,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: LogitsEdits | None = None,
-    ) -> Draws:
-        """See `Backend.draw`."""
+    def draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
+        """See `Backend.draw`. Logits of float32, bfloat16 or float16."""
         return self._backend.draw(
-            _array(logits),
-            sampling,
-            position,
-            vocab_size=vocab_size,
-            top_m=top_m,
-            num_guesses=num_guesses,
-            edits=edits,
+            DrawBatch(
+                _array(batch.logits),
+                batch.sampling,
+                batch.position,
+                vocab_size=batch.vocab_size,
+                top_m=batch.top_m,
+                num_guesses=batch.num_guesses,
+                edits=batch.edits,
+            )
         )
 
 
@@ -108,7 +53,7 @@ def choice(device: torch.device) -> tuple[bool, str]:
     return True, f"CuPy kernels on {device} ({torch.cuda.get_device_name(device)})"
 
 
-def backend_for(device: torch.device) -> TensorBackend:
+def backend_for(device: torch.device) -> Backend[torch.Tensor]:
     """CuPy's kernels for a CUDA device where they can run, the CPU's otherwise."""
     is_cuda, _ = choice(device)
     if is_cuda:

@@ -22,12 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.actors.errors import InvalidConfig, OutriderError
+from outrider.kernels.contract.arrays import F32
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     Backend,
     DraftKind,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 
 Floats = npt.NDArray[np.floating]
@@ -136,7 +138,7 @@ class SpeculativeDecoder:
         self,
         draft: DraftModel,
         target: TargetModel,
-        backend: Backend,
+        backend: Backend[F32],
         config: SpeculativeConfig | None = None,
         seed: int = DEFAULT_SEED,
     ) -> None:
@@ -249,7 +251,7 @@ class SpeculativeDecoder:
         )
         with np.errstate(divide="ignore"):
             logits = np.ascontiguousarray(np.log(target_probs), np.float32)
-        verdicts = self._backend.verify(logits, proposals, self._sampling)
+        verdicts = self._backend.verify(VerifyBatch(logits, proposals, self._sampling))
         if verdicts.error[0]:
             raise TargetShape("Got a target distribution without a positive probability")
         return int(verdicts.num_accepted[0]), int(verdicts.token[0])

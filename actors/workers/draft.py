@@ -29,8 +29,7 @@ from outrider.actors.workers.forecaster import TOP_M, Forecaster, sparse_row
 from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
-from outrider.kernels.contract.verdict import AcceptanceRule
-from outrider.kernels.torch_backend import TensorBackend
+from outrider.kernels.contract.verdict import AcceptanceRule, Backend, DrawBatch
 
 
 @dataclass(slots=True)
@@ -54,7 +53,7 @@ class DraftWorker(ModelWorker):
     def __init__(
         self,
         runner: Runner,
-        backend: TensorBackend,
+        backend: Backend[torch.Tensor],
         description: WorkerInfo,
         num_target_ids: int,
         *,
@@ -165,7 +164,7 @@ class DraftWorker(ModelWorker):
             if chain.sequence.editor is not None and not chain.tokens:
                 chain.sequence.editor.take(chain.sequence.ids)
         edited = [(chain.sequence.editor, chain.tokens) for chain in chains]
-        draws = self.backend.draw(
+        batch = DrawBatch(
             logits,
             self.sampling(tuple(chain.ask.seq for chain in chains)),
             np.array(position, np.int32),
@@ -173,6 +172,7 @@ class DraftWorker(ModelWorker):
             top_m=TOP_M,
             edits=logits_edits(edited, logits.shape[1], is_last=True),
         )
+        draws = self.backend.draw(batch)
         for i, chain in enumerate(chains):
             if draws.error[i]:
                 self._stop(chain.sequence, DraftStop.LOGITS)

@@ -24,8 +24,13 @@ from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.actors.workers.token_tree import Node, TokenTree
-from outrider.kernels.contract.verdict import AcceptanceRule, Draws, SamplingMetadata
-from outrider.kernels.torch_backend import TensorBackend
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    Backend,
+    DrawBatch,
+    Draws,
+    SamplingMetadata,
+)
 
 SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
 
@@ -52,7 +57,7 @@ class Forecaster:
     """Forecasts for the sequences of one draft worker."""
 
     def __init__(
-        self, runner: Runner, backend: TensorBackend, num_ids: int, sampling: SamplingOf
+        self, runner: Runner, backend: Backend[torch.Tensor], num_ids: int, sampling: SamplingOf
     ) -> None:
         self._runner = runner
         self._backend = backend
@@ -186,7 +191,7 @@ class Forecaster:
             for job in jobs
             for index in job.nodes
         ]
-        draws = self._backend.draw(
+        batch = DrawBatch(
             logits,
             self._sampling(tuple(row.seq for row in rows)),
             np.array([node.position + 1 for node in nodes], np.int32),
@@ -195,6 +200,7 @@ class Forecaster:
             num_guesses=max(job.forecast.num_guesses for job in jobs),
             edits=logits_edits(edited, logits.shape[1], is_last=True),
         )
+        draws = self._backend.draw(batch)
         tokens, guesses, errors = draws.token.tolist(), draws.guesses.tolist(), draws.error.tolist()
         probs = draws.prob.tolist()
         for at, node in enumerate(nodes):

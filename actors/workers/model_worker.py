@@ -4,6 +4,8 @@ import os
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
+import torch
+
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.kv.prefix_hash import PrefixHasher
@@ -23,8 +25,7 @@ from outrider.actors.transport.messages import (
 from outrider.actors.transport.rows import OpenRow
 from outrider.actors.workers.logits_processor import LogitsProcessor
 from outrider.actors.workers.sampling_metadata import sampling_metadata
-from outrider.kernels.contract.verdict import SamplingMetadata
-from outrider.kernels.torch_backend import TensorBackend
+from outrider.kernels.contract.verdict import Backend, SamplingMetadata
 
 MAX_SAMPLINGS = 256
 
@@ -53,7 +54,7 @@ class ModelWorker:
     def __init__(
         self,
         runner: Runner,
-        backend: TensorBackend,
+        backend: Backend[torch.Tensor],
         description: WorkerInfo,
         *,
         shares_pages: bool = True,

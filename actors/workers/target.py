@@ -22,7 +22,12 @@ from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.prompt_logprobs import PromptLogprobs, agreeing, logprobs_of, top_rows
 from outrider.actors.workers.sampling_metadata import acceptance_rule
-from outrider.kernels.contract.verdict import AcceptanceRule, DraftKind, SpecDecodeMetadata
+from outrider.kernels.contract.verdict import (
+    AcceptanceRule,
+    DraftKind,
+    SpecDecodeMetadata,
+    VerifyBatch,
+)
 
 
 class TargetWorker(ModelWorker):
@@ -75,9 +80,8 @@ class TargetWorker(ModelWorker):
                 sequence.editor.take(sequence.ids)
         edited = [(s.editor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
         edits = logits_edits(edited, logits.shape[1], is_last=False)
-        verdicts = self.backend.verify(
-            logits, _proposals_of(rows, sequences), sampling, edits=edits
-        )
+        drafts = _proposals_of(rows, sequences)
+        verdicts = self.backend.verify(VerifyBatch(logits, drafts, sampling, edits))
         answers, at = [], 0
         for i, (row, sequence) in enumerate(zip(rows, sequences, strict=True)):
             answer = self._commit(

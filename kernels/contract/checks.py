@@ -1,14 +1,11 @@
 """Whether the arguments of a backend fit each other. Every backend asks before it computes."""
 
+from typing import Any
+
 import numpy as np
 
-from outrider.kernels.contract.arrays import F32, I32, ContractError, expect_array, expect_within
-from outrider.kernels.contract.verdict import (
-    MAX_GUESSES,
-    TILE,
-    SamplingMetadata,
-    SpecDecodeMetadata,
-)
+from outrider.kernels.contract.arrays import F32, ContractError, expect_array, expect_within
+from outrider.kernels.contract.verdict import MAX_GUESSES, TILE, DrawBatch, VerifyBatch
 
 
 def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
@@ -24,54 +21,40 @@ def check_logits(name: str, logits: F32, shape: tuple[int, int]) -> None:
         )
 
 
-def check_verify(
-    logits: F32, proposals: SpecDecodeMetadata, sampling: SamplingMetadata, raw_logits: F32 | None
-) -> None:
-    """Raise ContractError unless the arguments of `Backend.verify` fit each other."""
-    shape = proposals.tokens.size + proposals.num_drafted.size, logits.shape[-1]
-    check_logits("logits", logits, shape)
-    if raw_logits is not None:
-        check_logits("raw_logits", raw_logits, shape)
-    check_verdicts(shape[1], proposals, sampling)
+def check_verify(batch: VerifyBatch[F32]) -> None:
+    """Raise ContractError unless the parts of the batch fit each other."""
+    width = batch.logits.shape[-1]
+    rows = batch.drafts.tokens.size + batch.drafts.num_drafted.size
+    check_logits("logits", batch.logits, (rows, width))
+    check_verdicts(width, batch)
 
 
-def check_verdicts(width: int, proposals: SpecDecodeMetadata, sampling: SamplingMetadata) -> None:
-    """Raise ContractError unless these fit each other and rows of `width` ids."""
-    batch = proposals.num_drafted.size
-    if sampling.rule.size != batch:
-        raise ContractError(f"Got sampling of {sampling.rule.size}, expected {batch} sequences")
-    dense = proposals.dense_probs
+def check_verdicts(width: int, batch: VerifyBatch[Any]) -> None:
+    """Raise ContractError unless what stands beside the logits fits rows of `width` ids."""
+    items, dense = batch.drafts.num_drafted.size, batch.drafts.dense_probs
+    if batch.sampling.rule.size != items:
+        raise ContractError(
+            f"Got sampling of {batch.sampling.rule.size}, expected {items} sequences"
+        )
     if dense is not None and dense.shape[1] != width:
         raise ContractError(f"Got dense_probs of width {dense.shape[1]}, expected {width}")
 
 
-def check_draw(
-    logits: F32,
-    sampling: SamplingMetadata,
-    position: I32,
-    vocab_size: int,
-    top_m: int,
-    num_guesses: int,
-) -> None:
-    """Raise ContractError unless the arguments of `Backend.draw` fit each other."""
-    check_logits("logits", logits, (sampling.rule.size, logits.shape[-1]))
-    check_draws(logits.shape[1], sampling, position, vocab_size, top_m, num_guesses)
+def check_draw(batch: DrawBatch[F32]) -> None:
+    """Raise ContractError unless the parts of the batch fit each other."""
+    width = batch.logits.shape[-1]
+    check_logits("logits", batch.logits, (batch.sampling.rule.size, width))
+    check_draws(width, batch)
 
 
-def check_draws(
-    width: int,
-    sampling: SamplingMetadata,
-    position: I32,
-    vocab_size: int,
-    top_m: int,
-    num_guesses: int,
-) -> None:
-    """Raise ContractError unless these fit each other and rows of `width` ids."""
-    expect_array("position", position, np.int32, (sampling.rule.size,))
-    expect_within("position", position, 0, 2**31 - 1)
+def check_draws(width: int, batch: DrawBatch[Any]) -> None:
+    """Raise ContractError unless what stands beside the logits fits rows of `width` ids."""
+    vocab_size, top_m, num_guesses = batch.vocab_size, batch.top_m, batch.num_guesses
+    expect_array("position", batch.position, np.int32, (batch.sampling.rule.size,))
+    expect_within("position", batch.position, 0, 2**31 - 1)
     if not 1 <= vocab_size <= width:
-        raise ContractError(f"Got vocab_size={vocab_size}, expected 1 ≤ vocab_size ≤ {width}")
+        raise ContractError(f"Got {vocab_size=}, expected 1 ≤ vocab_size ≤ {width}")
     if not 1 <= top_m <= TILE:
-        raise ContractError(f"Got top_m={top_m}, expected 1 ≤ top_m ≤ {TILE}")
+        raise ContractError(f"Got {top_m=}, expected 1 ≤ top_m ≤ {TILE}")
     if not 0 <= num_guesses <= MAX_GUESSES:
         raise ContractError(f"Got {num_guesses=}, expected 0 ≤ num_guesses ≤ {MAX_GUESSES}")

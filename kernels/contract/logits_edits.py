@@ -1,8 +1,9 @@
 """What is done to a row of logits before it is scaled: bias, penalties, a grammar's mask.
 
-Owns the sparse form in which they cross into a backend, and their definition in NumPy. DESIGN's
-order: logit bias (a banned id is a bias of -inf), repetition, frequency and presence, grammar. All
-of it is float32, each operation rounded: part of the arithmetic law of `contract/verdict.py`.
+Owns the sparse form in which they cross into a backend, and their definition in NumPy. The order
+(ARCHITECTURE.md, The order of logits edits): logit bias (a banned id is a bias of -inf),
+repetition, frequency and presence, grammar. All of it is float32, each operation rounded: part of
+the arithmetic law of `contract/verdict.py`.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The verdict's contract: what goes in, what comes out, and the arithmetic in between.
 
 Owns the words (`AcceptanceRule`, `DraftKind`, `Fault`), what crosses the boundary
-(`SamplingMetadata`, `SpecDecodeMetadata`, `Verdicts`, `Draws`) and the protocol `Backend`. Knows no
+(`VerifyBatch` and `DrawBatch` in, `Verdicts` and `Draws` out) and the protocol `Backend`. Knows no
 implementation: `reference/backend.py` is the definition in NumPy, `cpu/backend.py` the same bits
 fast.
 
@@ -24,17 +24,16 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
     with mass(c) >= top_p * mass(-inf), where mass(c) is Z over z >= c: keep z >= c (rounding is
     monotone, so mass is, so any search finds the same c). min-p: keep exp(z - M) >= min_p.
 5.  `target_probs[v] = exp(z_v - M) * (1 / Z)`, Z over what is left.
-6.  Noise: DESIGN's Philox counter. `Exp(1)` from one 32-bit lane x is `-log1p(-(x + 0.5) / 2**32)`:
-    relative precision near zero, smallest value 2**-33. An id more than about 26 nats below the
-    row's largest therefore never wins: total variation <= V * 5e-12 (1e-6 at 152k ids).
-    A uniform is `(x >> 8) / 2**24`.
+6.  Noise: Philox, keyed as `contract/philox.py` says (ARCHITECTURE.md, Noise). `Exp(1)` from one
+    32-bit lane x is `-log1p(-(x + 0.5) / 2**32)`: relative precision near zero, smallest value
+    2**-33. An id more than about 26 nats below the row's largest therefore never wins: total
+    variation <= V * 5e-12 (1e-6 at 152k ids). A uniform is `(x >> 8) / 2**24`.
 7.  Race for weights w: first inside each tile at the tile's scale (largest `exp(z - m_t) / E`, over
     ids no draft row covers), then the tile winners and the covered ids at the row's scale (largest
     `w / E`, positive). Ties go to the lowest id. One pass over the logits, no cumulative sums.
 8.  Rejection accepts x iff `u * draft_probs[x] < target_probs[x]`. On rejection
     `w = max(0, target_probs - draft_probs)`; none positive: `w = target_probs`, nothing covered.
-    Covered are the ids with a positive draft probability. Overlap: for a sparse row the tree over
-    its entries of min(target, draft), for a dense one tree_t of the tiles' sums.
+    Covered are the ids with a positive draft probability.
 9.  Log-probs: `(z_x - M) - log(Z)` of the raw row: temperature 1, no filter.
 10. A draft's row in rejection mode: after the filters the `top_m` largest z (of equals the lowest
     ids), by ascending id, `exp(z - M) * (1 / tree)`; raced at that scale.
@@ -44,9 +43,9 @@ of it is IEEE float32, round to nearest, no contraction; `fma` only where writte
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,9 +60,7 @@ from outrider.kernels.contract.arrays import (
     expect_array,
     expect_within,
 )
-
-if TYPE_CHECKING:
-    from outrider.kernels.contract.logits_edits import LogitsEdits
+from outrider.kernels.contract.logits_edits import LogitsEdits
 
 TILE = 4096
 MAX_GUESSES = 64  # of a draft's row
@@ -219,15 +216,12 @@ class Verdicts:
     """What the target made of B proposals. Where `error` is set the rest of the item is zero.
 
     Rows after the first rejection are conditioned on text that is not there: they are not
-    examined, cannot fault the item, and leave zeros in `accept_prob` and `overlap`.
+    examined and cannot fault the item.
     """
 
     num_accepted: I32  # [B]
     token: I32  # [B] recovered (after a rejection) or bonus (all accepted); always there
     logprobs: F32  # [B, K + 1] natural, raw, of each emitted token; zeros beyond; NaN: a faulty row
-    accept_prob: F32  # [N] chance of acceptance before the noise: min(1, target / draft) in
-    #                   rejection, target_probs[x] in coupled, 1 or 0 in greedy
-    overlap: F32  # [N] sum(min(target_probs, draft_probs)); as accept_prob outside rejection
     error: U8  # [B] Fault
 
 
@@ -243,43 +237,46 @@ class Draws:
     error: U8  # [R] Fault
 
 
-class Backend(Protocol):
+L = TypeVar("L")  # what the logits are: an array for NumPy's backends, a torch tensor for others
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyBatch(Generic[L]):
+    """B proposals to judge, and the target's logits: each row contiguous, any row stride."""
+
+    logits: L  # [R, V], R = sum(num_drafted + 1), rows of an item consecutive
+    drafts: SpecDecodeMetadata  # of B items
+    sampling: SamplingMetadata  # of B sequences
+    edits: LogitsEdits | None = None  # of R rows; log-probs are of the rows before them
+
+
+@dataclass(frozen=True, slots=True)
+class DrawBatch(Generic[L]):
+    """R rows of a draft's logits, to draw one token from each; strides as in `VerifyBatch`."""
+
+    logits: L  # [R, V]
+    sampling: SamplingMetadata  # of R sequences
+    position: I32  # [R] absolute position of the token that the row draws
+    _: KW_ONLY
+    vocab_size: int  # the target's: only ids below it are drawn or guessed, 1 to V
+    top_m: int = 64  # ids that a row in rejection mode is cut down to, 1 to 4096
+    num_guesses: int = 0  # of what the target will draw, 0 to 64
+    edits: LogitsEdits | None = None  # of R rows
+
+
+class Backend(Protocol[L]):
     """Verdicts and draws. The same input gives the same bits from every implementation."""
 
-    def verify(
-        self,
-        logits: F32,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        raw_logits: F32 | None = None,
-        edits: "LogitsEdits | None" = None,
-    ) -> Verdicts:
+    def verify(self, batch: VerifyBatch[L]) -> Verdicts:
         """Judge B proposals. Raises: ContractError. A fault in the logits is its item's `error`.
-
-        Shapes: logits [R, V], R = sum(num_drafted + 1), rows of an item consecutive; each row
-        contiguous, any row stride. `edits` change `logits` on the way, processors did where the
-        model's own are given as `raw_logits`; log-probs are of the rows before either.
 
         In rejection mode a draft row that does not hold up is a missing one: ids not ascending or
         outside the vocabulary, a negative or NaN probability, none above zero for the drafted
         token. The position is then drawn from the full target row.
         """
 
-    def draw(
-        self,
-        logits: F32,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: "LogitsEdits | None" = None,
-    ) -> Draws:
+    def draw(self, batch: DrawBatch[L]) -> Draws:
         """Draft one token per row, by the row's rule: argmax, the target's own race, or a private
-        race over the top_m ids; and guess what the target will draw there. Only ids below
-        `vocab_size` (the target's) are drawn or guessed. `edits` as in `verify`.
-
-        Shapes: logits [R, V], sampling of R sequences, position [R]. Raises: ContractError.
+        race over the top_m ids; and guess what the target will draw there. Raises: ContractError.
+        A fault in the logits is its row's `error`.
         """

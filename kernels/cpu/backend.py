@@ -16,10 +16,16 @@ import numpy as np
 from numba import types
 from numpy.lib.stride_tricks import as_strided
 
-from outrider.kernels.contract.arrays import F32, I32
+from outrider.kernels.contract.arrays import F32
 from outrider.kernels.contract.checks import check_draw, check_verify
-from outrider.kernels.contract.logits_edits import LogitsEdits, edited
-from outrider.kernels.contract.verdict import Draws, SamplingMetadata, SpecDecodeMetadata, Verdicts
+from outrider.kernels.contract.logits_edits import edited
+from outrider.kernels.contract.verdict import (
+    DrawBatch,
+    Draws,
+    SamplingMetadata,
+    Verdicts,
+    VerifyBatch,
+)
 from outrider.kernels.cpu import draw, verdict
 
 # What the machine code is made from. Numba's cache looks at one file only, so the key names all.
@@ -55,7 +61,7 @@ VERIFY = types.void(
     types.Tuple(_inputs((I4, 1), (I4, 1), (I4, 1))),  # num_drafted, position, tokens
     types.Tuple(_inputs((B8, 1), (I4, 2), (F4, 2), (F4, 2))),  # kind, support ids, probs, dense
     types.Tuple(SAMPLING),
-    types.Tuple(_outputs((I4, 1), (I4, 1), (F4, 2), (F4, 1), (F4, 1), (B8, 1))),
+    types.Tuple(_outputs((I4, 1), (I4, 1), (F4, 2), (B8, 1))),
 )
 DRAW = types.void(
     types.Tuple((*_inputs((F4, 1)), types.int64, types.int64)),  # flat logits, stride, vocab_size
@@ -83,11 +89,9 @@ def entry_points() -> tuple[Any, Any]:
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).digest()
 
-    def verify_flat(
-        logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out: Any
-    ) -> None:
+    def verify_flat(logits: Any, raw: Any, drafts: Any, rows: Any, sampling: Any, out: Any) -> None:
         digest  # noqa: B018  a closure's values are part of the cache's key
-        verdict.verify(logits, raw, proposals, rows, sampling, out)
+        verdict.verify(logits, raw, drafts, rows, sampling, out)
 
     def draw_flat(logits: Any, position: Any, sampling: Any, out: Any) -> None:
         digest  # noqa: B018
@@ -119,76 +123,50 @@ class CpuBackend:
     def __init__(self) -> None:
         self._verify, self._draw = entry_points()
 
-    def verify(
-        self,
-        logits: F32,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        raw_logits: F32 | None = None,
-        edits: LogitsEdits | None = None,
-    ) -> Verdicts:
+    def verify(self, batch: VerifyBatch[F32]) -> Verdicts:
         """See `contract.Backend.verify`."""
-        if edits is not None:
-            raw_logits = logits if raw_logits is None else raw_logits
-            logits = edited(logits, edits)
-        check_verify(logits, proposals, sampling, raw_logits)
-        batch, count = proposals.num_drafted.size, proposals.tokens.size
-        ids, probs = proposals.support_ids, proposals.support_probs
-        raw = logits if raw_logits is None else raw_logits
+        check_verify(batch)
+        raw, drafts, count = batch.logits, batch.drafts, batch.drafts.num_drafted.size
+        logits = raw if batch.edits is None else edited(raw, batch.edits)
+        ids, probs = drafts.support_ids, drafts.support_probs
         verdicts = Verdicts(
-            num_accepted=np.zeros(batch, np.int32),
-            token=np.zeros(batch, np.int32),
-            logprobs=np.zeros(
-                (batch, max(proposals.num_drafted.tolist(), default=0) + 1), np.float32
-            ),
-            accept_prob=np.zeros(count, np.float32),
-            overlap=np.zeros(count, np.float32),
-            error=np.zeros(batch, np.uint8),
+            num_accepted=np.zeros(count, np.int32),
+            token=np.zeros(count, np.int32),
+            logprobs=np.zeros((count, max(drafts.num_drafted.tolist(), default=0) + 1), np.float32),
+            error=np.zeros(count, np.uint8),
         )
         self._verify(
             (_flat(logits), logits.strides[0] // 4, logits.shape[1]),
             (_flat(raw), raw.strides[0] // 4, raw is logits),
-            (proposals.num_drafted, proposals.position, proposals.tokens),
+            (drafts.num_drafted, drafts.position, drafts.tokens),
             (
-                proposals.kind,
+                drafts.kind,
                 NO_IDS if ids is None else ids,
                 NO_PROBS if probs is None else probs,
-                NO_PROBS if proposals.dense_probs is None else proposals.dense_probs,
+                NO_PROBS if drafts.dense_probs is None else drafts.dense_probs,
             ),
-            _fields(sampling),
+            _fields(batch.sampling),
             _fields(verdicts),
         )
         return verdicts
 
-    def draw(
-        self,
-        logits: F32,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: LogitsEdits | None = None,
-    ) -> Draws:
+    def draw(self, batch: DrawBatch[F32]) -> Draws:
         """See `contract.Backend.draw`."""
-        if edits is not None:
-            logits = edited(logits, edits)
-        check_draw(logits, sampling, position, vocab_size, top_m, num_guesses)
-        rows = logits.shape[0]
+        check_draw(batch)
+        logits = batch.logits if batch.edits is None else edited(batch.logits, batch.edits)
+        rows, top_m = logits.shape[0], batch.top_m
         draws = Draws(
             token=np.zeros(rows, np.int32),
             prob=np.zeros(rows, np.float32),
             support_ids=np.full((rows, top_m), -1, np.int32),
             support_probs=np.zeros((rows, top_m), np.float32),
-            guesses=np.full((rows, num_guesses), -1, np.int32),
+            guesses=np.full((rows, batch.num_guesses), -1, np.int32),
             error=np.zeros(rows, np.uint8),
         )
         self._draw(
-            (_flat(logits), logits.strides[0] // 4, vocab_size),
-            position,
-            _fields(sampling),
+            (_flat(logits), logits.strides[0] // 4, batch.vocab_size),
+            batch.position,
+            _fields(batch.sampling),
             _fields(draws),
         )
         return draws

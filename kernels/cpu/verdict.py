@@ -21,7 +21,7 @@ from outrider.kernels.cpu.arithmetic import (
 )
 from outrider.kernels.cpu.filter import keep
 from outrider.kernels.cpu.race import race
-from outrider.kernels.cpu.row import first_largest, measure, padded_sum, scale, tile_sum, zero
+from outrider.kernels.cpu.row import first_largest, measure, scale, zero
 
 GREEDY, COUPLED, REJECTION = (int(rule) for rule in AcceptanceRule)
 MISSING, ONE_HOT, SPARSE, DENSE = (int(kind) for kind in DraftKind)
@@ -116,35 +116,12 @@ def spread(n: int, token: int, count: int, rows: Any, out: Any) -> None:
         out[token] = ONE
 
 
-@compiled
-def overlap_of(n: int, count: int, token: int, row: Any, rows: Any) -> Any:
-    """sum(min(target_probs, draft_probs)) in the contract's order."""
-    z, peak, inverse = row
-    kind, ids, probs, dense = rows
-    if kind[n] == ONE_HOT:
-        return exp(z[token] - peak) * inverse
-    if kind[n] == SPARSE:
-        smaller = np.empty(count, f32)
-        for i in range(count):
-            smaller[i] = min(exp(z[ids[n, i]] - peak) * inverse, probs[n, i])
-        return padded_sum(smaller, count)
-    tiles = num_tiles(len(z))
-    sums, tile = np.empty(tiles, f32), np.empty(TILE, f32)
-    for t in range(tiles):
-        piece, draft = z[t * TILE : (t + 1) * TILE], dense[n, t * TILE : (t + 1) * TILE]
-        for i in range(len(piece)):
-            tile[i] = min(exp(piece[i] - peak) * inverse, draft[i])
-        sums[t] = tile_sum(tile, len(piece))
-    return padded_sum(sums, tiles)
-
-
 @woven
 def judge_equal(
-    b: Any, n: int, due: Any, row: Any, sampling: Any, position: Any, tokens: Any, out: Any
+    b: Any, n: int, due: Any, row: Any, sampling: Any, position: Any, tokens: Any
 ) -> Any:
     """(accepted, token) of one greedy or coupled row: the target's own draw decides."""
     z, peaks, peak, mass, _ = row
-    accept_prob, overlap = out
     if sampling[0][b] == GREEDY:
         token = first_largest(z, peaks, peak)
     else:
@@ -152,13 +129,7 @@ def judge_equal(
         token = race(z, peaks, peak, mass, z[:0], position, domain, sampling[5][b])
     if not due:
         return False, token
-    drafted = tokens[n]
-    if sampling[0][b] == GREEDY:
-        accept_prob[n] = ONE if drafted == token else ZERO
-    elif 0 <= drafted < len(z):
-        accept_prob[n] = exp(z[drafted] - peak) * (ONE / mass)
-    overlap[n] = accept_prob[n]
-    return drafted == token, token
+    return tokens[n] == token, token
 
 
 @woven
@@ -171,21 +142,16 @@ def judge_rejection(
     position: Any,
     tokens: Any,
     rows: Any,
-    out: Any,
 ) -> Any:
     """(accepted, token) of one row in rejection mode."""
     z, peaks, peak, mass, draft = row
-    accept_prob, overlap = out
     key, choice = sampling[5][b], u32(sampling[6][b] << u32(8))
     final = u32(FINAL | choice)
     if due:
         drafted = tokens[n]
         own, count = draft_prob(n, drafted, len(z), rows)
         if own > ZERO:
-            inverse = ONE / mass
-            target = exp(z[drafted] - peak) * inverse
-            accept_prob[n] = min(ONE, target / own)
-            overlap[n] = overlap_of(n, count, drafted, (z, peak, inverse), rows)
+            target = exp(z[drafted] - peak) * (ONE / mass)
             bits = noise_bits(tokens[n : n + 1], position, u32(ACCEPT | choice), key)
             if uniform(bits[0]) * own < target:
                 return True, drafted
@@ -197,10 +163,10 @@ def judge_rejection(
 
 
 @woven
-def verify(logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out: Any) -> None:
+def verify(logits: Any, raw: Any, drafts: Any, rows: Any, sampling: Any, out: Any) -> None:
     """Every item's verdict. Items and rows one after another, rows only as far as they count."""
-    num_drafted, position, tokens = proposals
-    num_accepted, final, logprobs, accept_prob, overlap, error = out
+    num_drafted, position, tokens = drafts
+    num_accepted, final, logprobs, error = out
     flat, stride, width = logits
     raw_flat, raw_stride, is_same = raw
     z, draft = np.empty(width, f32), np.empty(width, f32)
@@ -215,17 +181,12 @@ def verify(logits: Any, raw: Any, proposals: Any, rows: Any, sampling: Any, out:
             if fault:
                 error[b], num_accepted[b], final[b] = fault, 0, 0
                 zero(logprobs[b])
-                zero(accept_prob[first : first + j])
-                zero(overlap[first : first + j])
                 break
             row, at = (z, peaks, peak, mass, draft), position[b] + j
-            chances = (accept_prob, overlap)
             if sampling[0][b] == REJECTION:
-                accepted, token = judge_rejection(
-                    b, n, due, row, sampling, at, tokens, rows, chances
-                )
+                accepted, token = judge_rejection(b, n, due, row, sampling, at, tokens, rows)
             else:
-                accepted, token = judge_equal(b, n, due, row, sampling, at, tokens, chances)
+                accepted, token = judge_equal(b, n, due, row, sampling, at, tokens)
             if is_same and is_plain(b, sampling):
                 logprobs[b, j] = (z[token] - peak) - log(mass)
             else:

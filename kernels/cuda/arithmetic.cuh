@@ -54,20 +54,6 @@ DEVICE bool is_positive(float x) { return __float_as_int(x) > 0; }
 DEVICE float lesser(float a, float b) { return __float_as_int(a) < __float_as_int(b) ? a : b; }
 
 // e**x for x <= 0 to 2 ulp; 0 for x <= -64 and for NaN.
-#ifdef FAST_EXP
-// To 2**-17 of its value, by the hardware's 2**x: fewer instructions, and bits that are not the
-// contract's. Off: what it saves has not been measured (tests/benches/verdict_gpu.py would).
-DEVICE float exp32(float x) {
-  const float power = mul(x, 1.44269504f);  // above -93: no result is subnormal
-#ifdef CUEMU
-  const float y = exp2f(power);
-#else
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(power));
-#endif
-  return x > -64.0f ? y : 0.0f;
-}
-#else
 DEVICE float exp32(float x) {
   const float rounded = fma32(x, 1.44269504f, 12582912.0f);
   const u32 power = __float_as_uint(rounded) - 0x4b400000u;
@@ -81,7 +67,6 @@ DEVICE float exp32(float x) {
   p = fma32(p, mul(f, f), add(f, 1.0f));
   return x > -64.0f ? __uint_as_float(__float_as_uint(p) + (power << 23)) : 0.0f;
 }
-#endif
 
 // log((1 + f) * 2**k).
 DEVICE float log_of(float f, float k) {

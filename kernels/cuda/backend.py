@@ -18,10 +18,12 @@ from outrider.kernels.contract.logits_edits import LogitsEdits
 from outrider.kernels.contract.trees import Trees, TreeVerdicts, check_trees
 from outrider.kernels.contract.verdict import (
     TILE,
+    DrawBatch,
     Draws,
     SamplingMetadata,
     SpecDecodeMetadata,
     Verdicts,
+    VerifyBatch,
 )
 from outrider.kernels.cuda import records
 from outrider.kernels.cuda.buffers import Buffer
@@ -54,67 +56,40 @@ class Sent:
 class CudaBackend:
     """`Backend` for logits on one device. Kernels are compiled on first use.
 
-    Thread-safe; calls wait for each other and for the device. With `fast_exp` the verdicts are not
-    the CPU's bit for bit: off unless asked for, because what it saves has not been measured.
+    Thread-safe; calls wait for each other and for the device.
     """
 
-    def __init__(
-        self, device: torch.device, load: Load = compiled, *, fast_exp: bool = False
-    ) -> None:
+    def __init__(self, device: torch.device, load: Load = compiled) -> None:
         self.device = device
-        self._launch = Launcher(device, load, fast_exp=fast_exp)
+        self._launch = Launcher(device, load)
         self._inputs, self._outputs = Buffer(device), Buffer(device)
         self._partials, self._cuts, self._strip_peaks, self._leaders, self._counters = (
             Buffer(device, has_twin=False) for _ in range(5)
         )
         self._lock = threading.Lock()
 
-    def verify(
-        self,
-        logits: torch.Tensor,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        raw_logits: torch.Tensor | None = None,
-        edits: LogitsEdits | None = None,
-    ) -> Verdicts:
+    def verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
         """See `Backend.verify`. Logits [R, V] of float32, bfloat16 or float16."""
-        rows = proposals.tokens.size + proposals.num_drafted.size
-        raw = logits if raw_logits is None else raw_logits
+        logits, drafts = batch.logits, batch.drafts
+        rows = drafts.tokens.size + drafts.num_drafted.size
         check_logits("logits", logits, rows, self.device)
-        check_logits("raw_logits", raw, rows, self.device)
-        check_verdicts(logits.shape[1], proposals, sampling)
-        if edits is not None:
-            edits.check(*logits.shape)
-        if raw.shape != logits.shape or raw.dtype != logits.dtype:
-            raise ContractError(
-                f"Got raw_logits of shape {list(raw.shape)} and {raw.dtype}, "
-                f"expected {list(logits.shape)} and {logits.dtype}"
-            )
+        check_verdicts(logits.shape[1], batch)
+        if batch.edits is not None:
+            batch.edits.check(*logits.shape)
         with self._lock:
-            return self._verify((logits, raw), proposals, sampling, edits)
+            return self._verify(batch)
 
-    def draw(
-        self,
-        logits: torch.Tensor,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: LogitsEdits | None = None,
-    ) -> Draws:
+    def draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
         """See `Backend.draw`. Logits [R, V] of float32, bfloat16 or float16."""
-        check_logits("logits", logits, sampling.rule.size, self.device)
-        check_draws(logits.shape[1], sampling, position, vocab_size, top_m, num_guesses)
-        if top_m > MAX_SUPPORT:
-            raise ContractError(f"Got top_m={top_m}, expected at most {MAX_SUPPORT}")
-        if edits is not None:
-            edits.check(*logits.shape)
-        sizes = vocab_size, top_m, num_guesses
+        logits = batch.logits
+        check_logits("logits", logits, batch.sampling.rule.size, self.device)
+        check_draws(logits.shape[1], batch)
+        if batch.top_m > MAX_SUPPORT:
+            raise ContractError(f"Got top_m={batch.top_m}, expected at most {MAX_SUPPORT}")
+        if batch.edits is not None:
+            batch.edits.check(*logits.shape)
         with self._lock:
-            return self._draw(logits, sampling, position, sizes, edits)
+            return self._draw(batch)
 
     def verify_trees(
         self,
@@ -133,47 +108,31 @@ class CudaBackend:
         with self._lock:
             return self._verify_trees(logits, trees, sampling, edits)
 
-    def _verify(
-        self,
-        tensors: tuple[torch.Tensor, torch.Tensor],
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        edits: LogitsEdits | None,
-    ) -> Verdicts:
-        (logits, raw), batch = tensors, proposals.num_drafted.size
-        num_logprobs = max(proposals.num_drafted.tolist()) + 1
-        items = records.items_of(sampling, proposals.num_drafted, proposals.position)
-        ids, probs, dense = _draft_rows(proposals)
-        tables = [records.drafted_of(proposals), ids, probs, dense]
-        sent = self._send(items, edits, tables)
+    def _verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
+        logits, drafts, count = batch.logits, batch.drafts, batch.drafts.num_drafted.size
+        num_logprobs = max(drafts.num_drafted.tolist()) + 1
+        items = records.items_of(batch.sampling, drafts.num_drafted, drafts.position)
+        ids, probs, dense = _draft_rows(drafts)
+        tables = [records.drafted_of(drafts), ids, probs, dense]
+        sent = self._send(items, batch.edits, tables)
         drafted, *sparse, dense_sent = sent.tables
         cuts = self._cut(logits, logits.shape[1], items, sent)
         partials, counters, num_tiles = self._workspace(*logits.shape)
-        chances_of = records.CHANCES, proposals.tokens.size
-        outputs = self._outputs.outputs(
-            [(records.RESULT, batch), (F32, batch * num_logprobs), chances_of]
-        )
-        results, logprobs, chances = outputs.tensors
+        outputs = self._outputs.outputs([(records.RESULT, count), (F32, count * num_logprobs)])
         args = (
-            *(logits, np.int64(logits.stride(0)), raw, np.int64(raw.stride(0))),
-            *(np.int32(logits.shape[1]), sent.items, sent.item_of_row),
+            *(logits, np.int64(logits.stride(0)), np.int32(logits.shape[1])),
+            *(sent.items, sent.item_of_row),
             *(drafted, *sparse, np.int32(ids.shape[1]), dense_sent, *sent.edits),
-            *(cuts, partials, counters, results, logprobs, np.int32(num_logprobs), chances),
+            *(cuts, partials, counters, *outputs.tensors, np.int32(num_logprobs)),
         )
         self._run("verify", logits.dtype, (num_tiles, len(logits)), args)
-        return _verdicts(outputs.fetch(), batch)
+        return _verdicts(outputs.fetch(), count)
 
-    def _draw(
-        self,
-        logits: torch.Tensor,
-        sampling: SamplingMetadata,
-        position: I32,
-        sizes: tuple[int, int, int],
-        edits: LogitsEdits | None,
-    ) -> Draws:
-        rows, (vocab_size, top_m, num_guesses) = logits.shape[0], sizes
-        items = records.items_of(sampling, np.zeros(rows, np.int32), position)
-        sent = self._send(items, edits, [])
+    def _draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
+        logits, rows, vocab_size = batch.logits, batch.logits.shape[0], batch.vocab_size
+        top_m, num_guesses = batch.top_m, batch.num_guesses
+        items = records.items_of(batch.sampling, np.zeros(rows, np.int32), batch.position)
+        sent = self._send(items, batch.edits, [])
         cuts = self._cut(logits, vocab_size, items, sent)
         partials, counters, num_tiles = self._workspace(rows, vocab_size)
         strip_peaks = self._strip_peaks.reserve(rows * num_tiles * 8 * INT32.itemsize)
@@ -274,8 +233,8 @@ def _check_entries(ids: I32) -> None:
         )
 
 
-def _draft_rows(proposals: SpecDecodeMetadata) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    ids, probs, dense = proposals.support_ids, proposals.support_probs, proposals.dense_probs
+def _draft_rows(drafts: SpecDecodeMetadata) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    ids, probs, dense = drafts.support_ids, drafts.support_probs, drafts.dense_probs
     if ids is not None:
         _check_entries(ids)
     return (
@@ -286,13 +245,11 @@ def _draft_rows(proposals: SpecDecodeMetadata) -> tuple[NDArray[Any], NDArray[An
 
 
 def _verdicts(fetched: list[NDArray[Any]], batch: int) -> Verdicts:
-    results, logprobs, chances = fetched
+    results, logprobs = fetched
     return Verdicts(
         num_accepted=results["num_accepted"].copy(),
         token=results["token"].copy(),
         logprobs=logprobs.reshape(batch, -1),
-        accept_prob=chances["accept_prob"].copy(),
-        overlap=chances["overlap"].copy(),
         error=results["error"].astype(np.uint8),
     )
 

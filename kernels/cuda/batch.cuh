@@ -43,10 +43,6 @@ struct Result {
   int num_accepted, token, error;
 };
 
-struct Chances {
-  float accept_prob, overlap;
-};
-
 // The edits of a launch: row r's are entries starts[r] to starts[r + 1], and mask `allowed` + r *
 // allowed_bytes. Null: none.
 struct EditTable {

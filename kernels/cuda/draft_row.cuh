@@ -6,11 +6,6 @@
 
 constexpr int MAX_SUPPORT = 1024;  // entries of a sparse row: 32 lanes of 32
 
-// What a draft row says of its own token; prob 0: the row does not hold up, or is not there.
-struct Own {
-  float prob, overlap;
-};
-
 DEVICE bool is_probability(float x) {
   const u32 bits = __float_as_uint(x);
   return bits <= 0x7f800000u || bits == 0x80000000u;  // not negative, no NaN; -0 is zero
@@ -28,39 +23,19 @@ struct Entries {
   bool is_end;  // the row ends within these
 };
 
-// What a dense row says of its token. One warp reads both rows again; serving sends sparse ones.
-template <class T>
-DEVICE Own dense_own(const Row<T>& row, const float* dense, int token, const Mass& mass) {
-  const int lane = threadIdx.x & 31;
-  float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+// What a dense row gives its token, 0 if it does not hold up. One warp reads the row.
+DEVICE float dense_own(const float* dense, int token, int width) {
   bool is_good = true;
-  for (int tile = 0; tile * TILE < row.width; tile++) {
-    float sum = 0.0f;  // lane s: of strip s
-#pragma unroll 1
-    for (int strip = 0; strip < STRIPS; strip++) {
-      float z[PER_THREAD], draft[8];
-      const int first = strip_first(tile, strip);
-      row.load(first, z);
+  for (int first = 8 * (threadIdx.x & 31); first < width; first += 256) {
+    float draft[8];
+    load8(dense, first, width, draft);
 #pragma unroll
-      for (int e = 0; e < PER_THREAD; e++) {
-        if ((e & 7) == 0) load8(dense, strip_id(first, e), row.width, draft);
-        const bool is_id = strip_id(first, e) < row.width;
-        is_good = is_good && (!is_id || is_probability(draft[e & 7]));
-        z[e] = is_id ? lesser(mass.prob(z[e]), draft[e & 7]) : 0.0f;
-      }
-      const float of_strip = strip_sum(z);
-      if (lane == strip) sum = of_strip;
-    }
-    sum = warp_sum(sum);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if (lane * 4 + i == tile) sums[i] = sum;
+    for (int e = 0; e < 8; e++) {
+      is_good = is_good && (first + e >= width || is_probability(draft[e]));
     }
   }
-  const float overlap = warp_sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
   const float prob = dense[token];
-  is_good = __all_sync(ALL_LANES, is_good) && is_positive(prob);
-  return is_good ? Own{prob, overlap} : Own{0.0f, 0.0f};
+  return __all_sync(ALL_LANES, is_good) && is_positive(prob) ? prob : 0.0f;
 }
 
 struct DraftRow {
@@ -102,18 +77,16 @@ struct DraftRow {
     return low < 8 ? 1u << low : high < 8 ? 256u << high : 0;
   }
 
-  // Whether the row holds up, what it gives its token, and what it shares with the target's.
-  template <class T>
-  __device__ __forceinline__ Own own(const Row<T>& row, const Mass& mass) const {
-    if (!is_token_known() || kind == MISSING) return {0.0f, 0.0f};
-    if (kind == ONE_HOT) return {1.0f, mass.prob(row.z(token))};
-    return kind == SPARSE ? sparse_own(row, mass) : dense_own(row, dense, token, mass);
+  // What the row gives its token; 0: it does not hold up, or is not there.
+  __device__ __forceinline__ float own() const {
+    if (!is_token_known() || kind == MISSING) return 0.0f;
+    if (kind == ONE_HOT) return 1.0f;
+    return kind == SPARSE ? sparse_own() : dense_own(dense, token, width);
   }
 
-  template <class T>
-  __device__ __forceinline__ Own sparse_own(const Row<T>& row, const Mass& mass) const {
+  __device__ __forceinline__ float sparse_own() const {
     const int lane = threadIdx.x & 31;
-    float found = 0.0f, sum_of_32 = 0.0f;
+    float found = 0.0f;
     int last = -1;
     u32 bad = 0;
     for (int i = 0; i < num_entries; i += 32) {
@@ -121,19 +94,13 @@ struct DraftRow {
       const int above = __shfl_up_sync(ALL_LANES, some.id, 1);
       const bool is_good = some.id > (lane == 0 ? last : above) && some.id < width &&
                            is_probability(some.prob);
-      const bool is_usable = some.is_there && is_good;
       bad |= __ballot_sync(ALL_LANES, some.is_there && !is_good);
-      const u32 at = __ballot_sync(ALL_LANES, is_usable && some.id == token);
+      const u32 at = __ballot_sync(ALL_LANES, some.is_there && is_good && some.id == token);
       if (at) found = __shfl_sync(ALL_LANES, some.prob, __ffs(at) - 1);
-      float shared = 0.0f;
-      if (is_usable) shared = lesser(mass.prob(row.z(some.id)), some.prob);
-      shared = warp_sum(shared);
-      if (lane == i / 32) sum_of_32 = shared;
       last = __shfl_sync(ALL_LANES, some.id, 31);
       if (some.is_end || bad) break;
     }
-    const float overlap = warp_sum(sum_of_32);
-    return bad || !is_positive(found) ? Own{0.0f, 0.0f} : Own{found, overlap};
+    return bad || !is_positive(found) ? 0.0f : found;
   }
 
   // The fastest covered id of a one-hot or sparse row that holds up, by what the draft left of it.

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS, 2) draw(
   int* const own_peaks = strip_peaks + (i64)r * num_tiles * STRIPS;
   Leader* const own_leaders = leaders + (i64)r * num_tiles * num_guesses;
   const float tile_peak =
-      reduce_tile(row, row.logits, false, {item.rule, of_target, 0, !is_rejection},
+      reduce_tile(row, false, {item.rule, of_target, 0, !is_rejection},
                   own_partials + blockIdx.x, own_peaks + blockIdx.x * STRIPS);
   lead_tile(row, tile_peak, item.rule, of_target, num_guesses,
             own_leaders + blockIdx.x * num_guesses);

@@ -85,11 +85,9 @@ class Launch:
 class Launcher:
     """Kernels on one device, compiled when first asked for."""
 
-    def __init__(
-        self, device: torch.device, load: Load = compiled, *, fast_exp: bool = False
-    ) -> None:
+    def __init__(self, device: torch.device, load: Load = compiled) -> None:
         self.device = device
-        self._load, self._fast_exp = load, fast_exp
+        self._load = load
         self._kernels: dict[str, Kernel] = {}
 
     def __call__(self, launch: Launch) -> None:
@@ -111,6 +109,6 @@ class Launcher:
     def _kernel(self, launch: Launch) -> Kernel:
         expression = launch.expression
         if expression not in self._kernels:
-            code = source(launch.name, fast_exp=self._fast_exp)
+            code = source(launch.name)
             self._kernels[expression] = self._load(code, (expression,)).get_function(expression)
         return self._kernels[expression]

@@ -1,4 +1,4 @@
-// All noise: Philox4x32-10 keyed as DESIGN says, and the race key that it decides.
+// All noise: Philox4x32-10 keyed as contract/philox.py says, and the race key that it decides.
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3".
 #pragma once
 #include "arithmetic.cuh"

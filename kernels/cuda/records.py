@@ -42,7 +42,6 @@ TREE_ROW = np.dtype([(name, np.int32) for name in ("item", "depth", "first", "co
 CHILD = np.dtype([("token", np.int32), ("row", np.int32)])
 DRAFTED = np.dtype([("token", np.int32), ("kind", np.int32)])
 RESULT = np.dtype([("num_accepted", np.int32), ("token", np.int32), ("error", np.int32)])
-CHANCES = np.dtype([("accept_prob", np.float32), ("overlap", np.float32)])
 DRAWN = np.dtype([("token", np.int32), ("error", np.int32), ("prob", np.float32)])
 PARTIAL = np.dtype([("sums", np.float32, 5), ("winner", np.int32)])
 LEADER = np.dtype([("z", np.float32), ("id", np.int32)])
@@ -68,10 +67,10 @@ def item_of_row(items: Records) -> I32:
     return owners.astype(np.int32)
 
 
-def drafted_of(proposals: SpecDecodeMetadata) -> Records:
+def drafted_of(drafts: SpecDecodeMetadata) -> Records:
     """One record per drafted token. Shapes: [N]."""
-    drafted = np.empty(proposals.tokens.size, DRAFTED)
-    drafted["token"], drafted["kind"] = proposals.tokens, proposals.kind
+    drafted = np.empty(drafts.tokens.size, DRAFTED)
+    drafted["token"], drafted["kind"] = drafts.tokens, drafts.kind
     return drafted
 
 

@@ -6,8 +6,6 @@
 template <class T> struct Round {
   const T* logits;
   i64 stride;
-  const T* raw_logits;
-  i64 raw_stride;
   int width, num_tiles;
   EditTable edits;
   const Cut* cuts;
@@ -21,12 +19,11 @@ template <class T> struct Round {
   }
   // Whether the log-probs need sums of their own.
   __device__ __forceinline__ bool needs_raw(const Item& item) const {
-    return raw_logits != logits || !item.is_plain() || !edits.is_empty();
+    return !item.is_plain() || !edits.is_empty();
   }
   // This block's tile of row r.
   __device__ __forceinline__ void reduce(const Item& item, int r, const Contest& contest) const {
-    reduce_tile(row(item, r), raw_logits + r * raw_stride, needs_raw(item), contest,
-                of_row(r) + blockIdx.x, nullptr);
+    reduce_tile(row(item, r), needs_raw(item), contest, of_row(r) + blockIdx.x, nullptr);
   }
   // The row's own draw, or the fastest id that no draft row covers.
   __device__ __forceinline__ u64 best(const Item& item, int r, const Mass& mass,
@@ -37,7 +34,7 @@ template <class T> struct Round {
   }
   __device__ __forceinline__ float logprob(const Item& item, const Mass& mass, int r,
                                            int token) const {
-    const float z = add(float_of(raw_logits[r * raw_stride + token]), 0.0f);
+    const float z = add(float_of(logits[r * stride + token]), 0.0f);
     if (!needs_raw(item)) return mass.logprob(z);
     const Mass raw = merge(of_row(r), num_tiles, true);
     return fault_of(raw.peak) ? NO_LOGPROB : raw.logprob(z);

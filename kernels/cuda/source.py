@@ -14,9 +14,9 @@ ELEMENTS = ("float", "bf16", "f16")  # what logits are made of
 
 
 @cache
-def source(name: str, *, fast_exp: bool = False) -> str:
-    """The kernels of `name`.cu; `fast_exp`: with the hardware's e**x (arithmetic.cuh)."""
-    return ("#define FAST_EXP\n" if fast_exp else "") + expanded(f"{name}.cu")
+def source(name: str) -> str:
+    """The kernels of `name`.cu."""
+    return expanded(f"{name}.cu")
 
 
 def expanded(file: str) -> str:

@@ -21,8 +21,8 @@ DEVICE float tile_maximum(const float* strips) {
 // One pair of barriers: peaks, then everything that needs them. Where `strip_peaks` is not null, it
 // gets the keys of the tile's strips. Returns the tile's largest z.
 template <class T>
-DEVICE float reduce_tile(const Row<T>& row, const T* raw_row, bool needs_raw,
-                         const Contest& contest, Partial* out, int* strip_peaks) {
+DEVICE float reduce_tile(const Row<T>& row, bool needs_raw, const Contest& contest, Partial* out,
+                         int* strip_peaks) {
   SMEM(float, peaks, STRIPS);
   SMEM(float, raw_peaks, STRIPS);
   SMEM(float, sums, STRIPS);
@@ -36,7 +36,6 @@ DEVICE float reduce_tile(const Row<T>& row, const T* raw_row, bool needs_raw,
 #pragma unroll
   for (int e = 0; e < PER_THREAD; e++) z[e] = raw[e];
   row.refine(first, z);
-  if (needs_raw && raw_row != row.logits) load_strip(raw_row, first, row.width, raw);
   const float strip_peak = strip_maximum(z);
   float strip_raw_peak = MINUS_INF;
   if (needs_raw) {

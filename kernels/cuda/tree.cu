@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(THREADS, 2) tree(
   const int b = rows[blockIdx.y].item, lane = threadIdx.x & 31;
   const Item item = items[b];
   const bool is_rejection = item.rule == REJECTION;
-  const Round<T> round = {logits, stride, logits, stride, width, (int)gridDim.x,
+  const Round<T> round = {logits, stride, width, (int)gridDim.x,
                           {edit_starts, edit_entries, allowed, allowed_bytes}, cuts, partials};
   const auto siblings_of = [&](int r) {
     const TreeRow at = rows[r];

@@ -5,9 +5,8 @@
 //   max(0, p - q); after the last row, a bonus from the row behind it
 //
 // Shapes: logits [R, V], R = sum(num_drafted + 1), V <= 524288, float, bf16 or f16, any row stride;
-//   raw_logits as logits (the log-probs' rows), edits as in batch.cuh, support [N, M], M <= 1024,
-//   dense [N, V], cuts [R], partials [R, num_tiles], counters [B] zero; results [B],
-//   logprobs [B, num_logprobs], chances [N].
+//   edits as in batch.cuh, support [N, M], M <= 1024, dense [N, V], cuts [R],
+//   partials [R, num_tiles], counters [B] zero; results [B], logprobs [B, num_logprobs].
 // Launch: grid (num_tiles, R), 256 threads. A block reduces one tile to a Partial; the last block
 //   of an item judges it, a warp a row. Tiles and orders are fixed, so the bits do not depend on
 //   grid, batch or GPU. Every element of the outputs is written; nothing else needs clearing.
@@ -40,13 +39,12 @@ struct Judged {
   u64 best;   // the row's own draw, or the fastest id that no draft row covers
   float own;  // draft probability of the drafted token
   Mass mass;
-  Chances chances;
 };
 
 template <class T>
 DEVICE Judged judge(const Round<T>& round, const Item& item, int j, const DraftRow& draft) {
   const int r = item.first_row + j;
-  Judged it = {STOPS, 0, 0, 0.0f, merge(round.of_row(r), round.num_tiles, false), {0.0f, 0.0f}};
+  Judged it = {STOPS, 0, 0, 0.0f, merge(round.of_row(r), round.num_tiles, false)};
   it.fault = fault_of(it.mass.peak);
   if (it.fault) {
     it.end = FAULTY;
@@ -54,21 +52,13 @@ DEVICE Judged judge(const Round<T>& round, const Item& item, int j, const DraftR
   }
   it.best = round.best(item, r, it.mass, j);
   if (j == item.num_drafted) return it;
-  const Row<T> row = round.row(item, r);
   bool is_accepted = id_of(it.best) == draft.token;
   if (item.rule == REJECTION) {
-    const Own own = draft.own(row, it.mass);
-    it.own = own.prob;
-    if (!is_positive(own.prob)) return it;
-    const float target = it.mass.prob(row.z(draft.token));
+    it.own = draft.own();
+    if (!is_positive(it.own)) return it;
+    const float target = it.mass.prob(round.row(item, r).z(draft.token));
     const float u = uniform(item.noise(ACCEPT, j).bits(draft.token));
-    is_accepted = __float_as_uint(mul(u, own.prob)) < __float_as_uint(target);
-    it.chances = {lesser(1.0f, divide(target, own.prob)), own.overlap};
-  } else if (item.rule == GREEDY) {
-    it.chances.accept_prob = it.chances.overlap = is_accepted ? 1.0f : 0.0f;
-  } else if (draft.is_token_known()) {
-    const float alone = it.mass.prob(row.z(draft.token));
-    it.chances = {alone, alone};
+    is_accepted = __float_as_uint(mul(u, it.own)) < __float_as_uint(target);
   }
   if (is_accepted) it.end = GOES_ON;
   return it;
@@ -102,14 +92,11 @@ struct Outcome {
   Result* result;
   float* logprobs;
   int num_logprobs;
-  Chances* chances;
 
   // What was not reached is zero; after a fault everything is.
-  __device__ __forceinline__ void clear(int num_drafted, int last, bool is_faulty) const {
+  __device__ __forceinline__ void clear(int last, bool is_faulty) const {
     for (int j = threadIdx.x; j < num_logprobs; j += THREADS) {
-      if (!is_faulty && j <= last) continue;
-      logprobs[j] = 0.0f;
-      if (j < num_drafted) chances[j] = {0.0f, 0.0f};
+      if (is_faulty || j > last) logprobs[j] = 0.0f;
     }
   }
 };
@@ -123,8 +110,8 @@ DEVICE void finish(const Round<T>& round, const Drafts& drafts, const Item& item
   int stop = ROWS_AT_ONCE;
   for (int start = 0; stop == ROWS_AT_ONCE; start += ROWS_AT_ONCE) {
     const int j = start + warp, r = item.first_row + j;
-    const bool is_row = j <= item.num_drafted, is_due = j < item.num_drafted;
-    const DraftRow draft = is_due ? drafts.row(r - b) : DraftRow{-1, MISSING};
+    const bool is_row = j <= item.num_drafted;
+    const DraftRow draft = j < item.num_drafted ? drafts.row(r - b) : DraftRow{-1, MISSING};
     Judged it;
     if (is_row) it = judge(round, item, j, draft);
     if (lane == 0) ends[warp] = is_row ? it.end : GOES_ON;
@@ -137,27 +124,25 @@ DEVICE void finish(const Round<T>& round, const Drafts& drafts, const Item& item
       const float logprob = round.logprob(item, it.mass, r, token);
       if (lane == 0) {
         out.logprobs[j] = logprob;
-        if (is_due) out.chances[j] = it.chances;
         if (is_final) *out.result = {j, token, NO_FAULT};
       }
     }
     if (is_faulty && warp == stop && lane == 0) *out.result = {0, 0, it.fault};
     __syncthreads();
-    if (stop < ROWS_AT_ONCE) out.clear(item.num_drafted, start + stop, is_faulty);
+    if (stop < ROWS_AT_ONCE) out.clear(start + stop, is_faulty);
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2) verify(
-    const T* logits, i64 stride, const T* raw_logits, i64 raw_stride, int width, const Item* items,
-    const int* item_of_row, const Drafted* drafted, const int* support_ids,
-    const float* support_probs, int num_entries, const float* dense, const int* edit_starts,
-    const Edit* edit_entries, const u8* allowed, int allowed_bytes, const Cut* cuts,
-    Partial* partials, u32* counters, Result* results, float* logprobs, int num_logprobs,
-    Chances* chances) {
+    const T* logits, i64 stride, int width, const Item* items, const int* item_of_row,
+    const Drafted* drafted, const int* support_ids, const float* support_probs, int num_entries,
+    const float* dense, const int* edit_starts, const Edit* edit_entries, const u8* allowed,
+    int allowed_bytes, const Cut* cuts, Partial* partials, u32* counters, Result* results,
+    float* logprobs, int num_logprobs) {
   const int b = item_of_row[blockIdx.y];
   const Item item = items[b];
-  const Round<T> round = {logits, stride, raw_logits, raw_stride, width, (int)gridDim.x,
+  const Round<T> round = {logits, stride, width, (int)gridDim.x,
                           {edit_starts, edit_entries, allowed, allowed_bytes}, cuts, partials};
   const Drafts drafts = {drafted, support_ids, support_probs, num_entries, dense, width};
   const int r = blockIdx.y;
@@ -171,6 +156,6 @@ __global__ void __launch_bounds__(THREADS, 2) verify(
   }
   round.reduce(item, r, contest);
   if (!is_last(counters + b, gridDim.x * (item.num_drafted + 1))) return;
-  finish(round, drafts, item, b, {results + b, logprobs + (i64)b * num_logprobs, num_logprobs,
-                                  chances + item.first_row - b});
+  finish(round, drafts, item, b,
+         {results + b, logprobs + (i64)b * num_logprobs, num_logprobs});
 }

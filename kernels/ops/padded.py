@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider.kernels.contract.arrays import F32, I32, ContractError
-from outrider.kernels.contract.verdict import AcceptanceRule, Backend, SamplingMetadata
+from outrider.kernels.contract.verdict import AcceptanceRule, Backend, DrawBatch, SamplingMetadata
 
 PAD = -1
 
@@ -75,7 +75,7 @@ def verify_padded(
     trees: PaddedTrees,
     cache_tokens: I32,
     verification: Greedy | Sampled,
-    backend: Backend,
+    backend: Backend[F32],
 ) -> PaddedVerdicts:
     """Follow, from the root, the child that equals the target's token; stop where there is none.
 
@@ -117,7 +117,7 @@ def _follow(draws: list[int], tokens: list[int], parents: Sequence[int]) -> tupl
 
 
 def _own_tokens(
-    target_logits: F32, cached: list[int], verification: Greedy | Sampled, backend: Backend
+    target_logits: F32, cached: list[int], verification: Greedy | Sampled, backend: Backend[F32]
 ) -> list[list[int]]:
     """The target's token at each depth of each item."""
     batch, depth, width = target_logits.shape
@@ -134,7 +134,8 @@ def _own_tokens(
             rule=AcceptanceRule.COUPLED, temperature=verification.temperature, seed=seeds
         )
     position = (np.array(cached)[:, None] + np.arange(depth)).astype(np.int32).ravel()
-    draws = backend.draw(rows.reshape(-1, width), sampling, position, vocab_size=width)
+    batch_of_rows = DrawBatch(rows.reshape(-1, width), sampling, position, vocab_size=width)
+    draws = backend.draw(batch_of_rows)
     for row in np.flatnonzero(draws.error).tolist():
         raise ContractError(
             f"Got no finite logit in item {row // depth} at depth {row % depth}, or +inf"

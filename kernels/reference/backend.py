@@ -10,19 +10,21 @@ from numpy.typing import NDArray
 
 from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.checks import check_draw, check_verify
-from outrider.kernels.contract.logits_edits import LogitsEdits, edited
+from outrider.kernels.contract.logits_edits import edited
 from outrider.kernels.contract.philox import Purpose, noise_bits
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
+    DrawBatch,
     Draws,
     SamplingMetadata,
     SpecDecodeMetadata,
     Verdicts,
+    VerifyBatch,
 )
 from outrider.kernels.reference.acceptance_rules import Probs, accepts, judge_equal, judge_rejection
-from outrider.kernels.reference.arithmetic import exp, exponential, tile_sum, tree_sum, uniform
-from outrider.kernels.reference.row import FaultyRow, Row, tiles_of
+from outrider.kernels.reference.arithmetic import exp, exponential, tree_sum, uniform
+from outrider.kernels.reference.row import FaultyRow, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +56,18 @@ class Item:
         logits: F32,
         raw: F32,
         b: int,
-        proposals: SpecDecodeMetadata,
+        drafts: SpecDecodeMetadata,
         sampling: SamplingMetadata,
     ) -> None:
-        first = int(proposals.num_drafted[:b].sum())
-        count = int(proposals.num_drafted[b])
+        first = int(drafts.num_drafted[:b].sum())
+        count = int(drafts.num_drafted[b])
         self.logits = logits[first + b : first + b + count + 1]
         self.raw = raw[first + b : first + b + count + 1]
         self.drafted = range(first, first + count)
-        self.tokens = proposals.tokens[first : first + count].tolist()
+        self.tokens = drafts.tokens[first : first + count].tolist()
         self.rule = AcceptanceRule(sampling.rule[b])
-        self.proposals, self.sampling, self.b = proposals, sampling, b
-        self.noise = Noise(
-            int(sampling.seed[b]), int(sampling.choice[b]), int(proposals.position[b])
-        )
+        self.drafts, self.sampling, self.b = drafts, sampling, b
+        self.noise = Noise(int(sampling.seed[b]), int(sampling.choice[b]), int(drafts.position[b]))
         self.rows: dict[int, Row] = {}
 
     def row(self, j: int) -> Row:
@@ -87,16 +87,16 @@ class Item:
         """Draft probabilities [V] of drafted token j; None where there are none that hold up."""
         n, token, width = self.drafted[j], self.tokens[j], self.logits.shape[1]
         probs = np.zeros(width, np.float32)
-        kind = DraftKind(self.proposals.kind[n])
+        kind = DraftKind(self.drafts.kind[n])
         if not 0 <= token < width or kind is DraftKind.MISSING:
             return None
         if kind is DraftKind.ONE_HOT:
             probs[token] = 1
         elif kind is DraftKind.DENSE:
-            assert self.proposals.dense_probs is not None
-            probs[:] = self.proposals.dense_probs[n]
+            assert self.drafts.dense_probs is not None
+            probs[:] = self.drafts.dense_probs[n]
         else:
-            ids, values = support(self.proposals, n)
+            ids, values = support(self.drafts, n)
             if (np.diff(ids) <= 0).any() or not ((0 <= ids) & (ids < width)).all():
                 return None
             probs[ids] = values
@@ -136,34 +136,15 @@ class Item:
             return judge_rejection(self.tokens, lambda j: self.row(j).probs(), self.draft_row, self)
         return judge_equal(self.tokens, self.own_draw)
 
-    def chances(self, j: int) -> tuple[np.float32, np.float32]:
-        """(accept_prob, overlap) of drafted token j."""
-        token, row, zero = self.tokens[j], self.row(j), np.float32(0)
-        if self.rule is AcceptanceRule.GREEDY:
-            certain = np.float32(token == row.z.argmax())
-            return certain, certain
-        target = row.probs()
-        if self.rule is AcceptanceRule.COUPLED:
-            alone = target[token] if 0 <= token < len(target) else zero
-            return alone, alone
-        draft = self.draft_row(j)
-        if draft is None:
-            return zero, zero
-        smaller = np.minimum(target, draft)
-        overlap = tree_sum(np.array([tile_sum(tile) for tile in tiles_of(smaller)]))
-        if self.proposals.kind[self.drafted[j]] == DraftKind.SPARSE:
-            overlap = tree_sum(smaller[support(self.proposals, self.drafted[j])[0]])
-        return min(np.float32(1), target[token] / draft[token]), overlap
 
-
-def support(proposals: SpecDecodeMetadata, n: int) -> tuple[I32, F32]:
+def support(drafts: SpecDecodeMetadata, n: int) -> tuple[I32, F32]:
     """The entries of sparse draft row n: ids and probabilities."""
-    assert proposals.support_ids is not None
-    assert proposals.support_probs is not None
-    ids = proposals.support_ids[n]
+    assert drafts.support_ids is not None
+    assert drafts.support_probs is not None
+    ids = drafts.support_ids[n]
     ends = np.flatnonzero(ids == -1)
     length = int(ends[0]) if len(ends) else len(ids)
-    return ids[:length], proposals.support_probs[n, :length]
+    return ids[:length], drafts.support_probs[n, :length]
 
 
 def raw_logprob(logits: F32, token: int) -> np.float32:
@@ -177,32 +158,19 @@ def raw_logprob(logits: F32, token: int) -> np.float32:
 class ReferenceBackend:
     """`Backend` as it is defined."""
 
-    def verify(
-        self,
-        logits: F32,
-        proposals: SpecDecodeMetadata,
-        sampling: SamplingMetadata,
-        *,
-        raw_logits: F32 | None = None,
-        edits: LogitsEdits | None = None,
-    ) -> Verdicts:
+    def verify(self, batch: VerifyBatch[F32]) -> Verdicts:
         """See `Backend.verify`."""
-        if edits is not None:
-            raw_logits = logits if raw_logits is None else raw_logits
-            logits = edited(logits, edits)
-        check_verify(logits, proposals, sampling, raw_logits)
-        batch, count = proposals.num_drafted.size, proposals.tokens.size
+        check_verify(batch)
+        raw, drafts, count = batch.logits, batch.drafts, batch.drafts.num_drafted.size
+        logits = raw if batch.edits is None else edited(raw, batch.edits)
         verdicts = Verdicts(
-            num_accepted=np.zeros(batch, np.int32),
-            token=np.zeros(batch, np.int32),
-            logprobs=np.zeros((batch, proposals.num_drafted.max(initial=0) + 1), np.float32),
-            accept_prob=np.zeros(count, np.float32),
-            overlap=np.zeros(count, np.float32),
-            error=np.zeros(batch, np.uint8),
+            num_accepted=np.zeros(count, np.int32),
+            token=np.zeros(count, np.int32),
+            logprobs=np.zeros((count, drafts.num_drafted.max(initial=0) + 1), np.float32),
+            error=np.zeros(count, np.uint8),
         )
-        for b in range(batch):
-            raw = logits if raw_logits is None else raw_logits
-            item = Item(logits, raw, b, proposals, sampling)
+        for b in range(count):
+            item = Item(logits, raw, b, drafts, batch.sampling)
             try:
                 accepted, token = item.judge()
             except FaultyRow as faulty:
@@ -211,41 +179,27 @@ class ReferenceBackend:
             verdicts.num_accepted[b], verdicts.token[b] = accepted, token
             for j, emitted in enumerate([*item.tokens[:accepted], token]):
                 verdicts.logprobs[b, j] = raw_logprob(item.raw[j], emitted)
-            for j in range(min(accepted + 1, len(item.tokens))):
-                n = item.drafted[j]
-                verdicts.accept_prob[n], verdicts.overlap[n] = item.chances(j)
         return verdicts
 
-    def draw(
-        self,
-        logits: F32,
-        sampling: SamplingMetadata,
-        position: I32,
-        *,
-        vocab_size: int,
-        top_m: int = 64,
-        num_guesses: int = 0,
-        edits: LogitsEdits | None = None,
-    ) -> Draws:
+    def draw(self, batch: DrawBatch[F32]) -> Draws:
         """See `Backend.draw`."""
-        if edits is not None:
-            logits = edited(logits, edits)
-        check_draw(logits, sampling, position, vocab_size, top_m, num_guesses)
-        rows = len(logits)
+        check_draw(batch)
+        rows, top_m, sampling = len(batch.logits), batch.top_m, batch.sampling
+        logits = batch.logits if batch.edits is None else edited(batch.logits, batch.edits)
         draws = Draws(
             token=np.zeros(rows, np.int32),
             prob=np.zeros(rows, np.float32),
             support_ids=np.full((rows, top_m), -1, np.int32),
             support_probs=np.zeros((rows, top_m), np.float32),
-            guesses=np.full((rows, num_guesses), -1, np.int32),
+            guesses=np.full((rows, batch.num_guesses), -1, np.int32),
             error=np.zeros(rows, np.uint8),
         )
         for r in range(rows):
-            chain = SpecDecodeMetadata.one_hot([[]], [position[r]])
+            chain = SpecDecodeMetadata.one_hot([[]], [batch.position[r]])
             alone = SamplingMetadata(
                 *(getattr(sampling, name)[r : r + 1] for name in SamplingMetadata.__slots__)
             )
-            cut = logits[r : r + 1, :vocab_size]
+            cut = logits[r : r + 1, : batch.vocab_size]
             try:
                 self._draw(Item(cut, cut, 0, chain, alone), draws, r, top_m)
             except FaultyRow as faulty:

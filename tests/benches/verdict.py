@@ -15,8 +15,11 @@ import numpy as np
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
+    DrawBatch,
     SamplingMetadata,
     SpecDecodeMetadata,
+    Verdicts,
+    VerifyBatch,
 )
 from outrider.kernels.cpu.backend import CpuBackend
 
@@ -49,20 +52,18 @@ def round_of(
     each = SamplingMetadata.of(
         rule=rule, seed=[b for b in range(batch) for _ in range(drafted + 1)], **filters
     )
-    drawn = backend.draw(logits, each, position, vocab_size=width)
+    drawn = backend.draw(DrawBatch(logits, each, position, vocab_size=width))
     keep = np.arange(rows).reshape(batch, -1)[:, :-1].ravel()
     tokens, kind = drawn.token[keep], np.full(len(keep), DraftKind.SPARSE, np.uint8)
     # A draft row that promises less than the target gives is always accepted.
     support = (drawn.support_ids[keep], drawn.support_probs[keep] * np.float32(1e-3))
     counts, start = np.full(batch, drafted, np.int32), np.zeros(batch, np.int32)
 
-    def call() -> object:
-        proposals = SpecDecodeMetadata(counts, start, tokens, kind, *support)
-        return backend.verify(logits, proposals, sampling)
+    def call() -> Verdicts:
+        drafts = SpecDecodeMetadata(counts, start, tokens, kind, *support)
+        return backend.verify(VerifyBatch(logits, drafts, sampling))
 
-    accepted = backend.verify(
-        logits, SpecDecodeMetadata(counts, start, tokens, kind, *support), sampling
-    ).num_accepted
+    accepted = call().num_accepted
     assert (accepted == drafted).all(), accepted
     return call
 

@@ -1,7 +1,5 @@
 """Random batches for verdicts: every rule, filter, kind of draft row and awkward logit."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from outrider.kernels.contract.arrays import F32
@@ -12,16 +10,8 @@ from outrider.kernels.contract.verdict import (
     SamplingMetadata,
     SpecDecodeMetadata,
     Verdicts,
+    VerifyBatch,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Arguments of one verdict."""
-
-    logits: F32
-    proposals: SpecDecodeMetadata
-    sampling: SamplingMetadata
 
 
 def random_sampling(rng: np.random.Generator, batch: int, width: int) -> SamplingMetadata:
@@ -67,7 +57,7 @@ def draft_probs(rng: np.random.Generator, logits: F32, entries: int) -> F32:
     return (weights / weights.sum()).astype(np.float32)
 
 
-def random_case(seed: int, width: int, batch: int = 4, max_drafted: int = 4) -> Case:
+def random_case(seed: int, width: int, batch: int = 4, max_drafted: int = 4) -> VerifyBatch[F32]:
     """A ragged batch; drafted tokens are likely ones, so that chains of every length occur."""
     rng = np.random.default_rng([seed, width])
     num_drafted = rng.integers(0, max_drafted + 1, batch).astype(np.int32)
@@ -91,23 +81,8 @@ def random_case(seed: int, width: int, batch: int = 4, max_drafted: int = 4) -> 
         if rng.random() < 0.05:
             tokens[n] = rng.integers(-2, width + 2)
     position = rng.integers(0, 10_000, batch).astype(np.int32)
-    proposals = SpecDecodeMetadata(num_drafted, position, tokens, kind, ids, probs, dense)
-    return Case(logits, proposals, sampling)
-
-
-def far_apart(got: Verdicts | Draws, expected: Verdicts | Draws, tolerance: float) -> list[str]:
-    """Names of the fields that differ by more than that share of a value, integers at all."""
-    return [
-        name
-        for name in expected.__slots__
-        if not np.allclose(
-            getattr(got, name),
-            getattr(expected, name),
-            rtol=tolerance if getattr(expected, name).dtype == np.float32 else 0,
-            atol=tolerance / 10,
-            equal_nan=True,
-        )
-    ]
+    drafts = SpecDecodeMetadata(num_drafted, position, tokens, kind, ids, probs, dense)
+    return VerifyBatch(logits, drafts, sampling)
 
 
 def same_bits(got: Verdicts | Draws, expected: Verdicts | Draws) -> list[str]:

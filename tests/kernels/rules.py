@@ -16,8 +16,10 @@ from outrider.kernels.contract import philox
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
+    DrawBatch,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.ops.distribution import softmax, top_k_filter, top_p_filter
@@ -143,9 +145,8 @@ def filters_keep_ties_and_their_order(k: SimpleNamespace) -> None:
 def greedy_ties_go_to_the_lowest_id(k: SimpleNamespace) -> None:
     logits = np.array([[1, 5, 0, 5, -2]], np.float32)
     none = SpecDecodeMetadata.one_hot([[]], [0])
-    got = k.backend.ReferenceBackend().verify(
-        logits, none, SamplingMetadata.of(rule=AcceptanceRule.GREEDY)
-    )
+    greedy = SamplingMetadata.of(rule=AcceptanceRule.GREEDY)
+    got = k.backend.ReferenceBackend().verify(VerifyBatch(logits, none, greedy))
     assert got.token.tolist() == [1]
 
 
@@ -153,7 +154,7 @@ def logprobs_are_raw(k: SimpleNamespace) -> None:
     logits = np.array([[1, 5, 0, 4, -2]], np.float32)
     none = SpecDecodeMetadata.one_hot([[]], [0])
     sampling = SamplingMetadata.of(rule=AcceptanceRule.COUPLED, temperature=0.5, top_k=2)
-    got = k.backend.ReferenceBackend().verify(logits, none, sampling)
+    got = k.backend.ReferenceBackend().verify(VerifyBatch(logits, none, sampling))
     assert np.isclose(got.logprobs[0, 0], np.log(softmax(logits))[0, got.token[0]])
 
 
@@ -164,7 +165,8 @@ def support_is_what_was_drawn_from(k: SimpleNamespace) -> None:
     for seed in range(20):
         sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
         at = np.array([6], np.int32)
-        got = k.backend.ReferenceBackend().draw(logits, sampling, at, vocab_size=40, top_m=5)
+        batch = DrawBatch(logits, sampling, at, vocab_size=40, top_m=5)
+        got = k.backend.ReferenceBackend().draw(batch)
         support, probs = got.support_ids[0], got.support_probs[0].astype(float)
         assert np.isclose(probs.sum(), 1)
         assert sorted(np.argsort(-logits[0], kind="stable")[:5]) == support.tolist()
@@ -186,7 +188,8 @@ def guesses_are_the_race_in_order(k: SimpleNamespace) -> None:
             sampling = SamplingMetadata.of(rule=rule, seed=seed)
             backend = k.backend.ReferenceBackend()
             at = np.array([3], np.int32)
-            got = backend.draw(logits, sampling, at, vocab_size=40, num_guesses=5).guesses[0]
+            batch = DrawBatch(logits, sampling, at, vocab_size=40, num_guesses=5)
+            got = backend.draw(batch).guesses[0]
             scores = logits[0].astype(float)
             if purpose is not None:
                 ids = np.arange(40)
@@ -200,12 +203,9 @@ def cpu_gives_the_same_bits(k: SimpleNamespace) -> None:
     cpu, oracle = CpuBackend(), k.backend.ReferenceBackend()
     for seed, width in [*((seed, 5) for seed in range(40)), *((seed, 4099) for seed in range(4))]:
         case = random_case(seed, width)
-        arguments = (case.logits, case.proposals, case.sampling)
-        assert not same_bits(cpu.verify(*arguments), oracle.verify(*arguments))
+        assert not same_bits(cpu.verify(case), oracle.verify(case))
     rng = np.random.default_rng(0)
     for _ in range(10):
         arguments = (random_logits(rng, 2, 9), random_sampling(rng, 2, 9), np.zeros(2, np.int32))
-        got, expected = (
-            one.draw(*arguments, vocab_size=8, top_m=3, num_guesses=4) for one in (cpu, oracle)
-        )
-        assert not same_bits(got, expected)
+        batch = DrawBatch(*arguments, vocab_size=8, top_m=3, num_guesses=4)
+        assert not same_bits(cpu.draw(batch), oracle.draw(batch))

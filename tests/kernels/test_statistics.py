@@ -15,8 +15,10 @@ from scipy import stats
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
+    DrawBatch,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.ops import distribution
@@ -68,13 +70,14 @@ def run(kinds: tuple[DraftKind, ...], sampling: SamplingMetadata, position: np.n
     contexts, supports, tokens = [np.zeros(COUNT, int)], [], []
     for j, kind in enumerate(kinds):
         logits = DRAFT[j][contexts[j]]
-        drawn = CPU.draw(logits, sampling, position + np.int32(j), vocab_size=WIDTH, top_m=3)
+        at = position + np.int32(j)
+        drawn = CPU.draw(DrawBatch(logits, sampling, at, vocab_size=WIDTH, top_m=3))
         one_hot = logits.argmax(1).astype(np.int32)
         tokens.append(one_hot if kind is DraftKind.ONE_HOT else drawn.token)
         supports.append((drawn.support_ids, drawn.support_probs))
         contexts.append(contexts[j] * WIDTH + tokens[j])
     rows = np.stack([TARGET[j][context] for j, context in enumerate(contexts)], 1)
-    proposals = SpecDecodeMetadata(
+    drafts = SpecDecodeMetadata(
         np.full(COUNT, DRAFTED, np.int32),
         position,
         np.stack(tokens, 1).ravel(),
@@ -82,20 +85,20 @@ def run(kinds: tuple[DraftKind, ...], sampling: SamplingMetadata, position: np.n
         np.stack([ids for ids, _ in supports], 1).reshape(-1, 3),
         np.stack([probs for _, probs in supports], 1).reshape(-1, 3),
     )
-    verdicts = CPU.verify(rows.reshape(-1, WIDTH), proposals, sampling)
+    verdicts = CPU.verify(VerifyBatch(rows.reshape(-1, WIDTH), drafts, sampling))
     accepted = verdicts.num_accepted
     out = np.stack([*tokens, tokens[0]], 1)
     out[np.arange(COUNT), accepted] = verdicts.token
     for j in range(1, DRAFTED + 1):
         context = out[:, :j] @ WIDTH ** np.arange(j)[::-1]
         none = SpecDecodeMetadata.one_hot([()] * COUNT, (position + j).tolist())
-        plain = CPU.verify(TARGET[j][context], none, sampling)
+        plain = CPU.verify(VerifyBatch(TARGET[j][context], none, sampling))
         out[:, j] = np.where(accepted < j, plain.token, out[:, j])
     return Run(out, accepted)
 
 
 def filtered(logits: np.ndarray, filters: dict[str, float]) -> np.ndarray:
-    """Target probabilities in float64, in DESIGN's order."""
+    """Target probabilities in float64, filtered in the contract's order."""
     rows = logits / filters.get("temperature", 1.0)
     rows = distribution.top_k_filter(rows, int(filters.get("top_k", 0)))
     rows = distribution.top_p_filter(rows, filters.get("top_p", 1.0))
@@ -182,5 +185,6 @@ def test_tokens_of_a_row_of_two_tiles(rule: AcceptanceRule) -> None:
     got = np.zeros(width, int)
     for start in range(0, rounds * batch, batch):
         sampling = SamplingMetadata.of(rule=rule, seed=list(range(start, start + batch)))
-        got += np.bincount(CPU.verify(rows, none, sampling).token, minlength=width)
+        drawn = CPU.verify(VerifyBatch(rows, none, sampling)).token
+        got += np.bincount(drawn, minlength=width)
     assert chi_square_odds(got, distribution.softmax(logits)) > LIMIT

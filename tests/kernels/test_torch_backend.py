@@ -1,6 +1,7 @@
 """Which backend judges where, and that a tensor's way to the host changes no bit."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from kernels.cases import random_case, same_bits
 
 from outrider.kernels import torch_backend
+from outrider.kernels.contract.verdict import DrawBatch
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda import kernels
 from outrider.kernels.torch_backend import HostBackend, backend_for, choice
@@ -16,14 +18,14 @@ from outrider.kernels.torch_backend import HostBackend, backend_for, choice
 def test_tensors_are_judged_as_arrays() -> None:
     case, backend = random_case(3, 60), backend_for(torch.device("cpu"))
     logits = torch.from_numpy(case.logits).to(torch.bfloat16)
-    got = backend.verify(logits, case.proposals, case.sampling, raw_logits=logits)
+    got = backend.verify(replace(case, logits=logits))
     array = logits.float().numpy()
-    assert not same_bits(got, CpuBackend().verify(array, case.proposals, case.sampling))
+    assert not same_bits(got, CpuBackend().verify(replace(case, logits=array)))
     rows = slice(0, case.sampling.rule.size)
     position, sizes = np.zeros(rows.stop, np.int32), {"vocab_size": 50, "top_m": 7}
-    drawn = backend.draw(logits[rows], case.sampling, position, num_guesses=3, **sizes)
-    expected = CpuBackend().draw(array[rows], case.sampling, position, num_guesses=3, **sizes)
-    assert not same_bits(drawn, expected)
+    batch = DrawBatch(logits[rows], case.sampling, position, num_guesses=3, **sizes)
+    expected = CpuBackend().draw(replace(batch, logits=array[rows]))
+    assert not same_bits(backend.draw(batch), expected)
 
 
 def test_the_choice_gives_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

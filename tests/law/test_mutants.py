@@ -10,7 +10,6 @@ from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.errors import OutriderError
 from outrider.actors.runner.runner import Runner
 from outrider.actors.workers.target import TargetWorker
-from outrider.kernels.contract.verdict import SpecDecodeMetadata
 from outrider.kernels.cpu.backend import CpuBackend
 
 
@@ -28,9 +27,8 @@ def accepts_everything(monkeypatch):
     """The draft has the last word."""
     verify = CpuBackend.verify
 
-    def mutant(self, logits, proposals, sampling, **kwargs):
-        verdicts = verify(self, logits, proposals, sampling, **kwargs)
-        return dataclasses.replace(verdicts, num_accepted=proposals.num_drafted)
+    def mutant(self, batch):
+        return dataclasses.replace(verify(self, batch), num_accepted=batch.drafts.num_drafted)
 
     monkeypatch.setattr(CpuBackend, "verify", mutant)
 
@@ -39,9 +37,9 @@ def forgets_where_it_is(monkeypatch):
     """Noise keyed by the round's place instead of the position."""
     verify = CpuBackend.verify
 
-    def mutant(self, logits, proposals, sampling, **kwargs):
-        moved = dataclasses.replace(proposals, position=np.zeros_like(proposals.position))
-        return verify(self, logits, moved, sampling, **kwargs)
+    def mutant(self, batch):
+        moved = dataclasses.replace(batch.drafts, position=np.zeros_like(batch.drafts.position))
+        return verify(self, dataclasses.replace(batch, drafts=moved))
 
     monkeypatch.setattr(CpuBackend, "verify", mutant)
 
@@ -50,9 +48,10 @@ def seeds_by_slot(monkeypatch):
     """Each sequence drawn with the seed of its place in the batch."""
     verify = CpuBackend.verify
 
-    def mutant(self, logits, proposals: SpecDecodeMetadata, sampling, **kwargs):
-        slots = dataclasses.replace(sampling, seed=np.arange(sampling.seed.size, dtype=np.uint64))
-        return verify(self, logits, proposals, slots, **kwargs)
+    def mutant(self, batch):
+        slots = np.arange(batch.sampling.seed.size, dtype=np.uint64)
+        sampling = dataclasses.replace(batch.sampling, seed=slots)
+        return verify(self, dataclasses.replace(batch, sampling=sampling))
 
     monkeypatch.setattr(CpuBackend, "verify", mutant)
 

@@ -19,6 +19,7 @@ from outrider.actors.transport.rows import OpenRow, OutcomeRow
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.sampling_metadata import sampling_metadata
 from outrider.actors.workers.token_tree import TokenTree
+from outrider.kernels.contract.verdict import DrawBatch
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import HostBackend
 
@@ -61,13 +62,14 @@ class Plain:
         cache = runner.open()
         logits = runner.forward([Segment(cache, ids)])
         runner.close(cache)
-        return self.worker.backend.draw(
+        batch = DrawBatch(
             logits,
             sampling_metadata([self.row]),
             np.array([len(ids)], np.int32),
             vocab_size=runner.vocab_size,
             num_guesses=24,
         )
+        return self.worker.backend.draw(batch)
 
 
 class Book:

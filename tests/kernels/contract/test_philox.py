@@ -1,4 +1,4 @@
-"""Philox against Random123's vectors, and DESIGN's keys word by word."""
+"""Philox against Random123's vectors, and our keys word by word (ARCHITECTURE.md, Noise)."""
 
 import numpy as np
 import pytest

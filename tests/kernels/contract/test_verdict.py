@@ -10,8 +10,10 @@ from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
+    DrawBatch,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.reference.backend import ReferenceBackend
@@ -97,7 +99,7 @@ def test_sampling_broadcasts_and_wraps_seeds() -> None:
 @pytest.mark.parametrize("backend", [CpuBackend(), ReferenceBackend()])
 def test_arguments_that_do_not_fit_each_other(backend: CpuBackend | ReferenceBackend) -> None:
     two, logits = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=2), np.zeros((5, 7), F32)
-    backend.verify(logits, chain(), two)
+    backend.verify(VerifyBatch(logits, chain(), two))
     for bad, message in (
         (
             (logits[:4], chain(), two),
@@ -114,9 +116,7 @@ def test_arguments_that_do_not_fit_each_other(backend: CpuBackend | ReferenceBac
         ((logits, chain(dense_probs=np.zeros((3, 9), F32)), two), "Got dense_probs of width 9"),
     ):
         with pytest.raises(ContractError, match=re.escape(message)):
-            backend.verify(*bad)
-    with pytest.raises(ContractError, match="Got raw_logits"):
-        backend.verify(logits, chain(), two, raw_logits=logits[:3])
+            backend.verify(VerifyBatch(*bad))
     rows = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=5)
     for changes, message in (
         ({"vocab_size": 8}, "Got vocab_size=8, expected 1 ≤ vocab_size ≤ 7"),
@@ -125,4 +125,4 @@ def test_arguments_that_do_not_fit_each_other(backend: CpuBackend | ReferenceBac
         ({"vocab_size": 7, "position": np.zeros(4, I32)}, "Got position of shape (4,)"),
     ):
         with pytest.raises(ContractError, match=re.escape(message)):
-            backend.draw(logits, rows, **{"position": np.zeros(5, I32)} | changes)
+            backend.draw(DrawBatch(logits, rows, **{"position": np.zeros(5, I32)} | changes))

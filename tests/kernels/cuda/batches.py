@@ -1,86 +1,56 @@
 """Random arguments for the CUDA backend, and what the contract makes of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from kernels.cases import random_case, random_logits, random_sampling
 
-from outrider.kernels.contract.arrays import I32
+from outrider.kernels.contract.arrays import F32
 from outrider.kernels.contract.logits_edits import LogitsEdits
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     Backend,
+    DrawBatch,
     Draws,
     SamplingMetadata,
-    SpecDecodeMetadata,
     Verdicts,
+    VerifyBatch,
 )
-from outrider.kernels.cuda.backend import CudaBackend
 
 BF16 = (torch.bfloat16,)  # one instance of a kernel to compile
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyBatch:
-    """Arguments of one verdict."""
-
-    logits: torch.Tensor
-    proposals: SpecDecodeMetadata
-    sampling: SamplingMetadata
-    raw_logits: torch.Tensor | None
-    edits: LogitsEdits | None
-
-    def run(self, backend: CudaBackend) -> Verdicts:
-        arguments = self.logits, self.proposals, self.sampling
-        return backend.verify(*arguments, raw_logits=self.raw_logits, edits=self.edits)
-
-    def expected(self, backend: Backend) -> Verdicts:
-        raw = None if self.raw_logits is None else self.raw_logits.float().numpy()
-        arguments = self.logits.float().numpy(), self.proposals, self.sampling
-        return backend.verify(*arguments, raw_logits=raw, edits=self.edits)
+Batch: TypeAlias = VerifyBatch[torch.Tensor] | DrawBatch[torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class DrawBatch:
-    """Arguments of one draw."""
+def run(batch: Batch, backend: Backend[torch.Tensor]) -> Verdicts | Draws:
+    return backend.verify(batch) if isinstance(batch, VerifyBatch) else backend.draw(batch)
 
-    logits: torch.Tensor
-    sampling: SamplingMetadata
-    position: I32
-    sizes: dict[str, Any]
-    edits: LogitsEdits | None
 
-    def run(self, backend: CudaBackend) -> Draws:
-        arguments = self.logits, self.sampling, self.position
-        return backend.draw(*arguments, **self.sizes, edits=self.edits)
-
-    def expected(self, backend: Backend) -> Draws:
-        arguments = self.logits.float().numpy(), self.sampling, self.position
-        return backend.draw(*arguments, **self.sizes, edits=self.edits)
+def expected(batch: Batch, backend: Backend[F32]) -> Verdicts | Draws:
+    """What a backend of arrays makes of the same batch."""
+    return run(replace(batch, logits=batch.logits.float().numpy()), backend)
 
 
 def verify_batch(
     seed: int, width: int, dtype: torch.dtype, batch: int = 2, max_drafted: int = 8
-) -> VerifyBatch:
-    """A ragged batch; one in four has raw logits apart from the processed ones, one in four edits,
-    and in one of six a row is poisoned."""
+) -> VerifyBatch[torch.Tensor]:
+    """A ragged batch; one in four has edits, and in one of six a row is poisoned."""
     case = random_case(seed, width, batch, max_drafted)
     rng = np.random.default_rng([seed, width, 1])
-    logits, raw = case.logits, None
+    logits = case.logits
     if rng.random() < 0.17:
         row, poison = rng.integers(0, len(logits)), rng.choice([np.nan, -np.nan, np.inf, -np.inf])
         logits[row, slice(None) if np.isneginf(poison) else rng.integers(0, width)] = poison
-    if rng.random() < 0.25:
-        raw = _tensor(random_logits(rng, len(logits), width), dtype)
     edits = random_edits(rng, len(logits), width) if rng.random() < 0.25 else None
-    return VerifyBatch(_tensor(logits, dtype), case.proposals, case.sampling, raw, edits)
+    return VerifyBatch(_tensor(logits, dtype), case.drafts, case.sampling, edits)
 
 
-def draw_batch(seed: int, width: int, dtype: torch.dtype, rows: int = 3) -> DrawBatch:
+def draw_batch(seed: int, width: int, dtype: torch.dtype, rows: int = 3) -> DrawBatch[torch.Tensor]:
     rng = np.random.default_rng([seed, width, 2])
     sizes = {
         "vocab_size": int(rng.integers((width + 1) // 2, width + 1)),
@@ -90,7 +60,8 @@ def draw_batch(seed: int, width: int, dtype: torch.dtype, rows: int = 3) -> Draw
     position = rng.integers(0, 10_000, rows).astype(np.int32)
     logits = _tensor(random_logits(rng, rows, width), dtype)
     edits = random_edits(rng, rows, width) if rng.random() < 0.25 else None
-    return DrawBatch(logits, random_sampling(rng, rows, width), position, sizes, edits)
+    sampling = random_sampling(rng, rows, width)
+    return DrawBatch(logits, sampling, position, **sizes, edits=edits)
 
 
 def random_edits(rng: np.random.Generator, rows: int, width: int) -> LogitsEdits:
@@ -118,16 +89,14 @@ def _tensor(logits: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     return wide.copy_(tensor)
 
 
-def plain(batch: DrawBatch) -> DrawBatch:
+def plain(batch: DrawBatch[torch.Tensor]) -> DrawBatch[torch.Tensor]:
     """The same without filters."""
     off = SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=batch.sampling.rule.size)
     sampling = replace(batch.sampling, top_k=off.top_k, top_p=off.top_p, min_p=off.min_p)
     return replace(batch, sampling=sampling)
 
 
-def batches(
-    width: int, seeds: range, dtypes: Sequence[torch.dtype] = DTYPES
-) -> Iterator[VerifyBatch | DrawBatch]:
+def batches(width: int, seeds: range, dtypes: Sequence[torch.dtype] = DTYPES) -> Iterator[Batch]:
     """A batch a seed, over the dtypes in turn, one in five of them to draw."""
     for seed in seeds:
         make = draw_batch if seed % 5 == 4 else verify_batch

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from kernels.cases import same_bits
-from kernels.cuda.batches import BF16, batches, draw_batch, plain, verify_batch
+from kernels.cuda.batches import BF16, batches, draw_batch, expected, plain, run, verify_batch
 from kernels.cuda.emulated import CPU, emulated
 from kernels.cuda.forests import broods
 from kernels.cuda.sanitized import SanitizedLauncher
@@ -24,6 +24,7 @@ from outrider.kernels.contract.verdict import (
     DraftKind,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda.backend import CudaBackend
@@ -36,14 +37,14 @@ LIMIT = 1e-6  # odds of a false alarm, on fresh seeds
 def bytes_are_the_contracts(edit: Edit) -> None:
     backend, cpu = emulated(edit=edit), CpuBackend()
     for batch in itertools.chain(batches(1003, range(30), BF16), batches(4099, range(5), BF16)):
-        assert not same_bits(batch.run(backend), batch.expected(cpu))
+        assert not same_bits(run(batch, backend), expected(batch, cpu))
 
 
 def bytes_hold_under_every_schedule(edit: Edit) -> None:
     for batch in itertools.chain(batches(300, range(5), BF16), batches(4099, range(5), BF16)):
-        expected = batch.run(emulated(edit=edit))
+        first = run(batch, emulated(edit=edit))
         for seed, fill in ((1, 0x00), (2, 0xA5), (3, 0x7F), (4, 0x01)):
-            assert not same_bits(batch.run(emulated(seed, fill, edit)), expected)
+            assert not same_bits(run(batch, emulated(seed, fill, edit)), first)
 
 
 def a_replay_gives_the_same(edit: Edit) -> None:
@@ -51,7 +52,7 @@ def a_replay_gives_the_same(edit: Edit) -> None:
     backend, cpu = emulated(edit=edit), CpuBackend()
     for seed in (3, 4, 3, 4):
         batch = verify_batch(seed, 4099, torch.bfloat16)
-        assert not same_bits(batch.run(backend), batch.expected(cpu))
+        assert not same_bits(run(batch, backend), expected(batch, cpu))
 
 
 def siblings_leave_what_they_should(edit: Edit) -> None:
@@ -65,15 +66,14 @@ def zero_target_is_never_accepted(edit: Edit) -> None:
     """u * draft_prob underflows to zero here, and zero is not less than zero."""
     logits, least = torch.zeros(2, 8, dtype=torch.bfloat16), np.float32(1e-45)
     logits[:, 3] = -np.inf
-    proposals = SpecDecodeMetadata(
+    drafts = SpecDecodeMetadata(
         *(np.ones(1, np.int32), np.zeros(1, np.int32), np.array([3], np.int32)),
         np.array([DraftKind.SPARSE], np.uint8),
         *(np.array([[3]], np.int32), np.array([[least]])),
     )
     for seed in range(20):
-        got = emulated(edit=edit).verify(
-            logits, proposals, SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
-        )
+        sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
+        got = emulated(edit=edit).verify(VerifyBatch(logits, drafts, sampling))
         assert got.num_accepted[0] == 0
 
 
@@ -84,14 +84,14 @@ def recovered_tokens_follow_the_target(edit: Edit) -> None:
     p, q = (np.exp(row) / np.exp(row).sum() for row in (target, draft))
     drafted = rng.choice(width, count, p=q.astype(np.float64) / q.sum(dtype=np.float64))
     ids = np.tile(np.arange(width, dtype=np.int32), (count, 1))
-    proposals = SpecDecodeMetadata(
+    drafts = SpecDecodeMetadata(
         *(np.ones(count, np.int32), np.zeros(count, np.int32), drafted.astype(np.int32)),
         np.full(count, DraftKind.SPARSE, np.uint8),
         *(ids, np.tile(q.astype(np.float32), (count, 1))),
     )
     logits = torch.from_numpy(target).repeat(2 * count, 1)
     sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=list(range(count)))
-    got = emulated(edit=edit).verify(logits, proposals, sampling)
+    got = emulated(edit=edit).verify(VerifyBatch(logits, drafts, sampling))
     first = np.where(got.num_accepted == 1, drafted, got.token)
     assert chi_square_odds(np.bincount(first, minlength=width), p) > LIMIT
 
@@ -100,10 +100,9 @@ def under(sanitizer: Sanitizer, edit: Edit) -> None:
     """One tiny case per kernel, in bf16: two ragged items of 1003 ids, two draws of two tiles."""
     backend = CudaBackend(CPU)
     backend._launch = SanitizedLauncher(sanitizer, edit)
-    verify_batch(5, 1003, torch.bfloat16, max_drafted=3).run(backend)
+    run(verify_batch(5, 1003, torch.bfloat16, max_drafted=3), backend)
     draws = plain(draw_batch(5, 2 * TILE, torch.bfloat16, rows=2))
-    sizes = {"vocab_size": 2 * TILE, "top_m": 9, "num_guesses": 3}
-    replace(draws, sizes=sizes).run(backend)
+    run(replace(draws, vocab_size=2 * TILE, top_m=9, num_guesses=3), backend)
 
 
 def address_sanitizer_is_silent(edit: Edit) -> None:

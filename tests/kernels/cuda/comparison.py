@@ -3,7 +3,7 @@
 from functools import cache
 
 from kernels.cases import same_bits
-from kernels.cuda.batches import batches
+from kernels.cuda.batches import batches, expected, run
 from kernels.cuda.emulated import emulated
 
 from outrider.kernels.cuda.backend import CudaBackend
@@ -19,6 +19,6 @@ def differences(width: int, seeds: range) -> list[tuple[int, list[str]]]:
     """The seeds whose batch comes out with other bytes than the oracle's, and in which fields."""
     oracle, found = ReferenceBackend(), []
     for seed, batch in zip(seeds, batches(width, seeds), strict=True):
-        if differing := same_bits(batch.run(_emulated()), batch.expected(oracle)):
+        if differing := same_bits(run(batch, _emulated()), expected(batch, oracle)):
             found.append((seed, differing))
     return found

@@ -64,7 +64,5 @@ def emulated(
     seed: int = 0,
     fill: int = 0xFF,
     edit: Callable[[str], str] = unedited,
-    *,
-    fast_exp: bool = False,
 ) -> CudaBackend:
-    return CudaBackend(CPU, loader(seed, fill, edit), fast_exp=fast_exp)
+    return CudaBackend(CPU, loader(seed, fill, edit))

@@ -10,7 +10,7 @@ from outrider.kernels.cuda.backend import CudaBackend
 from outrider.kernels.cuda.kernels import Launch, Launcher
 from outrider.kernels.cuda.records import RESULT
 
-VERIFY_OUTPUTS = (-4, -3, -1)  # of verify's arguments: results, log-probs, chances
+VERIFY_OUTPUTS = (-3, -2)  # of verify's arguments: results, log-probs
 
 
 @dataclass(frozen=True, slots=True)

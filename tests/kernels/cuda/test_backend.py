@@ -1,13 +1,13 @@
 """What the CUDA backend refuses, and what it is told of a machine without CUDA."""
 
 import re
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from kernels.cases import same_bits
-from kernels.cuda.batches import verify_batch
+from kernels.cuda.batches import Batch, expected, run, verify_batch
 from kernels.cuda.emulated import emulated
 from kernels.cuda.recording import recorded
 
@@ -15,8 +15,10 @@ from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
+    DrawBatch,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda import kernels
@@ -50,22 +52,7 @@ def backend() -> CudaBackend:
 )
 def test_logits_are_refused(backend: CudaBackend, logits: torch.Tensor, message: str) -> None:
     with pytest.raises(ContractError, match=re.escape(message)):
-        backend.verify(logits, CHAINS, GREEDY)
-
-
-@pytest.mark.parametrize(
-    ("raw", "message"),
-    [
-        (torch.zeros(3, 8), "Got raw_logits of shape [3, 8] and torch.float32, expected [3, 9]"),
-        (
-            torch.zeros(3, 9, dtype=torch.bfloat16),
-            "Got raw_logits of shape [3, 9] and torch.bfloat16",
-        ),
-    ],
-)
-def test_raw_logits_are_refused(backend: CudaBackend, raw: torch.Tensor, message: str) -> None:
-    with pytest.raises(ContractError, match=re.escape(message)):
-        backend.verify(LOGITS, CHAINS, GREEDY, raw_logits=raw)
+        backend.verify(VerifyBatch(logits, CHAINS, GREEDY))
 
 
 def test_what_does_not_fit_is_refused(backend: CudaBackend) -> None:
@@ -75,37 +62,33 @@ def test_what_does_not_fit_is_refused(backend: CudaBackend) -> None:
         *(np.full((1, 1025), -1, np.int32), np.zeros((1, 1025), np.float32)),
     )
     none = SamplingMetadata(*(getattr(GREEDY, name)[:0] for name in SamplingMetadata.__slots__))
-    cases: list[tuple[str, Any]] = [
+    cases: list[tuple[str, Batch]] = [
         (
             "Got sampling of 3, expected 2 sequences",
-            lambda: backend.verify(
-                LOGITS, CHAINS, SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=3)
-            ),
+            VerifyBatch(LOGITS, CHAINS, SamplingMetadata.of(rule=AcceptanceRule.GREEDY, batch=3)),
         ),
         (
             "Got 0 rows of logits, expected 1 to 65535",
-            lambda: backend.verify(torch.zeros(0, 9), SpecDecodeMetadata.one_hot([], []), none),
+            VerifyBatch(torch.zeros(0, 9), SpecDecodeMetadata.one_hot([], []), none),
         ),
         (
             "Got sparse draft rows of 1025 entries, expected at most 1024",
-            lambda: backend.verify(
+            VerifyBatch(
                 torch.zeros(2, 9), wide, SamplingMetadata.of(rule=AcceptanceRule.REJECTION)
             ),
         ),
         (
             "Got top_m=1025, expected at most 1024",
-            lambda: backend.draw(
-                torch.zeros(2, 9), GREEDY, np.zeros(2, np.int32), vocab_size=9, top_m=1025
-            ),
+            DrawBatch(torch.zeros(2, 9), GREEDY, np.zeros(2, np.int32), vocab_size=9, top_m=1025),
         ),
         (
             "Got vocab_size=10, expected 1 ≤ vocab_size ≤ 9",
-            lambda: backend.draw(torch.zeros(2, 9), GREEDY, np.zeros(2, np.int32), vocab_size=10),
+            DrawBatch(torch.zeros(2, 9), GREEDY, np.zeros(2, np.int32), vocab_size=10),
         ),
     ]
-    for message, call in cases:
+    for message, batch in cases:
         with pytest.raises(ContractError, match=re.escape(message)):
-            call()
+            run(batch, backend)
 
 
 def test_sizes_may_change_from_call_to_call(backend: CudaBackend) -> None:
@@ -113,26 +96,26 @@ def test_sizes_may_change_from_call_to_call(backend: CudaBackend) -> None:
     cpu = CpuBackend()
     for width, batch in ((9, 2), (5000, 6), (300, 1), (9, 9)):
         case = verify_batch(width, width, torch.bfloat16, batch)
-        assert not same_bits(case.run(backend), case.expected(cpu)), width
+        assert not same_bits(run(case, backend), expected(case, cpu)), width
 
 
 def test_verdicts_are_the_callers_own(backend: CudaBackend) -> None:
     case = verify_batch(1, 50, torch.float32)
-    first = case.run(backend)
+    first = backend.verify(case)
     kept = first.logprobs.copy()
-    verify_batch(2, 50, torch.float32).run(backend)
+    backend.verify(verify_batch(2, 50, torch.float32))
     assert (first.logprobs == kept).all()
 
 
 def test_launches_can_be_made_again(backend: CudaBackend) -> None:
     """What a graph would replay: the same arguments, the same bytes."""
-    launches = recorded(backend, verify_batch(1, 300, torch.float16).run)
+    launches = recorded(backend, partial(run, verify_batch(1, 300, torch.float16)))
     assert [launch.name for launch in launches.launches] == ["filter", "verify"]
-    expected = launches.written()
+    written = launches.written()
     launches.poison()
-    assert launches.written() != expected
+    assert launches.written() != written
     launches.again()
-    assert launches.written() == expected
+    assert launches.written() == written
 
 
 def test_sources_include_nothing_but_each_other() -> None:

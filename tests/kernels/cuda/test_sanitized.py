@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from kernels.cases import same_bits
-from kernels.cuda.batches import draw_batch, verify_batch
+from kernels.cuda.batches import draw_batch, expected, run, verify_batch
 from kernels.cuda.emulated import CPU
 from kernels.cuda.forests import random_case
 from kernels.cuda.sanitized import SanitizedLauncher
@@ -29,9 +29,9 @@ def verdicts_and_draws(backend: CudaBackend, count: int) -> None:
         draws = draw_batch(seed, width, torch.bfloat16, 2)
         for batch in (
             verify_batch(seed, width, torch.bfloat16, 2, 1),
-            replace(draws, sizes=draws.sizes | {"num_guesses": 3}),
+            replace(draws, num_guesses=3),
         ):
-            assert not same_bits(batch.run(backend), batch.expected(oracle)), seed
+            assert not same_bits(run(batch, backend), expected(batch, oracle)), seed
 
 
 def trees(backend: CudaBackend, count: int) -> None:
@@ -39,8 +39,8 @@ def trees(backend: CudaBackend, count: int) -> None:
     small = (case for case in cases if 5 <= len(case[0]) <= 9)
     for logits, forest, sampling, edits in itertools.islice(small, count):
         got = backend.verify_trees(logits, forest, sampling, edits=edits)
-        expected = verify_trees(logits.float().numpy(), forest, sampling, edits=edits)
-        assert not same_bits(got, expected)
+        by_oracle = verify_trees(logits.float().numpy(), forest, sampling, edits=edits)
+        assert not same_bits(got, by_oracle)
 
 
 def diagnostics(launch: Launcher) -> None:

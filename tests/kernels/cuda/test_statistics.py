@@ -15,8 +15,10 @@ from kernels.statistics import chi_square_odds
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
+    DrawBatch,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.ops import distribution
 
@@ -41,18 +43,18 @@ def counts(rule: AcceptanceRule, filters: dict[str, float], kind: DraftKind = SP
     sampling = SamplingMetadata.of(rule=rule, seed=list(range(10**12, 10**12 + COUNT)), **filters)
     start = np.zeros(COUNT, np.int32)
     rows = torch.from_numpy(np.tile(DRAFT, (COUNT, 1)))
-    drawn = backend.draw(rows, sampling, start, vocab_size=WIDTH, top_m=TOP_M)
+    drawn = backend.draw(DrawBatch(rows, sampling, start, vocab_size=WIDTH, top_m=TOP_M))
     tokens = np.full(COUNT, DRAFT.argmax(), np.int32) if kind is ONE_HOT else drawn.token
-    proposals = SpecDecodeMetadata(
+    drafts = SpecDecodeMetadata(
         *(np.ones(COUNT, np.int32), start, tokens, np.full(COUNT, kind, np.uint8)),
         *(drawn.support_ids, drawn.support_probs),
     )
     logits = np.stack([np.tile(FIRST, (COUNT, 1)), SECOND[tokens]], 1).reshape(-1, WIDTH)
-    verdicts = backend.verify(torch.from_numpy(logits), proposals, sampling)
+    verdicts = backend.verify(VerifyBatch(torch.from_numpy(logits), drafts, sampling))
     is_accepted = verdicts.num_accepted == 1
     first = np.where(is_accepted, tokens, verdicts.token)
     none = SpecDecodeMetadata.one_hot([()] * COUNT, [1] * COUNT)
-    plain = backend.verify(torch.from_numpy(SECOND[first]), none, sampling)
+    plain = backend.verify(VerifyBatch(torch.from_numpy(SECOND[first]), none, sampling))
     second = np.where(is_accepted, verdicts.token, plain.token)
     return np.bincount(first * WIDTH + second, minlength=WIDTH**2)
 

@@ -19,6 +19,7 @@ from outrider.kernels.contract.verdict import (
     DraftKind,
     SamplingMetadata,
     SpecDecodeMetadata,
+    VerifyBatch,
 )
 from outrider.kernels.ops.distribution import softmax
 from outrider.kernels.ops.padded import Greedy, verify_padded
@@ -67,12 +68,12 @@ def test_a_chain_is_judged_as_a_chain() -> None:
             *(trees.kind, trees.support_ids, trees.support_probs),
         )
         own = slice(0, drafted)
-        proposals = SpecDecodeMetadata(
+        drafts = SpecDecodeMetadata(
             *(trees.num_nodes, trees.position, tokens, trees.kind[own]),
             *(trees.support_ids[own], trees.support_probs[own]),
         )
         sampling = SamplingMetadata.of(rule=AcceptanceRule(seed % 3), seed=seed, top_p=0.9)
-        expected = ReferenceBackend().verify(logits, proposals, sampling)
+        expected = ReferenceBackend().verify(VerifyBatch(logits, drafts, sampling))
         got = verify_trees(logits, chain, sampling)
         assert got.num_accepted[0] == expected.num_accepted[0]
         assert got.token[0] == expected.token[0]

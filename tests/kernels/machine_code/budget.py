@@ -28,19 +28,15 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 PATH = Path(__file__).with_name("budget.json")
 
 Job: TypeAlias = tuple[str, str]  # architecture, source
-FAST_EXP = {name: [f"{name}<bf16>"] for name in ("verify", "filter", "draw", "tree")}
 Budget: TypeAlias = dict[str, dict[str, Usage]]  # by architecture and name expression
 
 
-def compile_all(*, fast_exp: bool = False) -> dict[Job, Compiled]:
-    """Every source for every architecture, as many at once as there are cores; of the build with
-    the fast exponential one instance each."""
-    names = FAST_EXP if fast_exp else KERNELS
-    jobs = [(arch, name) for name in names for arch in ARCHITECTURES]
+def compile_all() -> dict[Job, Compiled]:
+    """Every source for every architecture, as many at once as there are cores."""
+    jobs = [(arch, name) for name in KERNELS for arch in ARCHITECTURES]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         made = [
-            pool.submit(compile_source, source(name, fast_exp=fast_exp), names[name], arch)
-            for arch, name in jobs
+            pool.submit(compile_source, source(name), KERNELS[name], arch) for arch, name in jobs
         ]
         return {job: future.result() for job, future in zip(jobs, made, strict=True)}
 

@@ -72,15 +72,6 @@ def test_arithmetic_is_rounded_once_whatever_the_flags(
         assert not loose, f"{job}: {loose}; compare and negate by bits, see arithmetic.cuh"
 
 
-def test_the_fast_exp_build_is_the_smaller(measured: budget.Budget) -> None:
-    """And no other instruction than the exponential is left to the flags."""
-    for (arch, name), made in budget.compile_all(fast_exp=True).items():
-        ((expression, usage),) = usages(made).items()
-        assert loose_arithmetic(made.ptx) == {"ex2.approx.ftz.f32"}, (arch, name)
-        assert (usage.spill_bytes, usage.local_accesses) == (0, 0), (arch, expression)
-        assert usage.instructions < measured[arch][expression].instructions, (arch, expression)
-
-
 def test_arithmetic_that_depends_on_flags_would_show() -> None:
     ptx = compile_source(FAULTY, ["loose"], "sm_90").ptx
     assert loose_arithmetic(ptx) == {

@@ -57,7 +57,7 @@ def test_ties_stay_together() -> None:
 
 
 def test_the_verdicts_filters_say_the_same() -> None:
-    """In DESIGN's order: temperature, top-k, renormalise, top-p, min-p."""
+    """In the contract's order: temperature, top-k, renormalise, top-p, min-p."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         logits = random_logits(rng, 1, 60)
