@@ -1,11 +1,15 @@
 """The shape of the repository, held by tests: namespace, packaging and import direction."""
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from outrider.actors.lookahead.reason import Reason
+from outrider.actors.transport.draft_stop import DraftStop
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("cluster", "actors", "kernels", "clients")
@@ -200,3 +204,54 @@ def test_a_public_class_name_means_one_thing() -> None:
     assert shared_class_names(PRODUCT) == set(SHARED_NAMES)
     planted = {"clients/new.py": "class Scheduler: ..."}
     assert "Scheduler" in shared_class_names(PRODUCT | planted)
+
+
+PAGE = re.compile(r"\b[\w.-]+(?:/[\w.-]+)*\.md\b")
+LINK = re.compile(r"\]\(([^)#:\s]+)[^):]*\)")  # of Markdown, to a file
+ELSEWHERE = re.compile(r"\b[A-Z]{4,},? §")  # DESIGN §4
+
+
+def dangling_citations(tree: Tree, paths: set[str]) -> list[str]:
+    """Pages and files that are cited and not in the project: as from its top, or from the citer."""
+    names, found = {path.rpartition("/")[2] for path in paths}, []
+    folders = {str(parent) for path in paths for parent in Path(path).parents}
+    for path, source in tree.items():
+        links = LINK.findall(source) if path.endswith(".md") else []
+        for page in links:
+            at = (ROOT / path).parent.joinpath(page).resolve()
+            if not at.is_relative_to(ROOT) or str(at.relative_to(ROOT)) not in paths | folders:
+                found.append(f"{path} links to {page}")
+        for page in PAGE.findall(source):
+            if page.rpartition("/")[2] not in names:
+                found.append(f"{path} cites {page}")
+        found += [f"{path} cites {page}" for page in ELSEWHERE.findall(source)]
+    return found
+
+
+def unexplained_words(page: str) -> set[str]:
+    return {word for word in (*Reason, *DraftStop) if f"`{word}`" not in page}
+
+
+def test_what_is_cited_is_there() -> None:
+    folders = [ROOT / folder for folder in (*FOLDERS, "k8s", "tests")]
+    files = [*ROOT.glob("*"), *(path for folder in folders for path in folder.rglob("*"))]
+    paths = {str(path.relative_to(ROOT)) for path in files if path.is_file()}
+    endings = (".py", ".md", ".cu", ".cuh", ".yaml", ".toml")
+    tree = {
+        path: (ROOT / path).read_text()
+        for path in paths
+        if path.endswith(endings) and path != "tests/test_layout.py"
+    }
+    assert dangling_citations(tree, paths) == []
+    planted = {
+        "README.md": "See [the rules](RULES.md) and (DESIGN §4).",
+        "kernels/new.py": "# papers.md 1.2",
+    }
+    assert len(dangling_citations(tree | planted, paths)) == 4
+
+
+def test_every_reason_and_draft_stop_is_explained() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    assert unexplained_words(page) == set()
+    assert unexplained_words(page.replace("`audit`", "")) == {"audit"}
+    assert unexplained_words(page.replace("`vocabulary`", "")) == {"vocabulary"}

@@ -14,7 +14,7 @@ SEED_BITS = 64
 
 
 class VerificationMode(StrEnum):
-    """How drafted tokens are judged above temperature 0 (ARCHITECTURE.md, Sampling); at 0 both are greedy."""
+    """How drafted tokens are judged above temperature 0; at 0 both are greedy (ARCHITECTURE.md)."""
 
     COUPLED = "coupled"  # the target's own seeded draw; same text with and without a draft
     REJECTION = "rejection"  # Leviathan/Chen; same distribution

@@ -6,7 +6,7 @@
 
 Every message has a fixed length, so nothing is parsed before the proof. The secret itself never
 travels; frames after the handshake are plaintext: the trust boundary is the network between the
-pods (DESIGN §5).
+pods (ARCHITECTURE.md, Trust boundary).
 """
 
 import hashlib

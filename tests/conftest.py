@@ -1,0 +1,41 @@
+"""Which tests are slow: `pytest` leaves them out, `.ci/run` does not."""
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# Files and folders whose tests take seconds each: emulated kernels, compilers, kills, training.
+SLOW = (
+    "actors/executor/test_executor.py",
+    "actors/lookahead/test_mutants.py",
+    "clients/test_killed.py",
+    "cluster/api/test_fuzz.py",
+    "cluster/bench/test_commands.py",
+    "cluster/demo/test_training.py",
+    "cluster/deploy/test_drain.py",
+    "cluster/deploy/test_serve.py",
+    "endurance",
+    "kernels/cuda",
+    "kernels/machine_code",
+    "law/test_alive.py",
+    "law/test_chaos.py",
+    "law/test_forecast.py",
+    "law/test_forecast_statistics.py",
+    "law/test_memory.py",
+    "law/test_mutants.py",
+    "simulator",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(HERE)
+        if any(path.is_relative_to(slow) for slow in SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_configure() -> None:
+    missing = [slow for slow in SLOW if not (HERE / slow).exists()]
+    assert not missing, f"Got slow tests that are not there: {missing}"
