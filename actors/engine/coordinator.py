@@ -13,7 +13,7 @@ from functools import partial
 
 from outrider.actors.engine.colocated import ColocatedDraftClient
 from outrider.actors.engine.streams import OutputProcessor, OutputStream, RequestState, pairs
-from outrider.actors.engine.target_client import Residence, Verifying
+from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
 from outrider.actors.lookahead.round_report import Lookup, RowReport
@@ -49,7 +49,6 @@ class Coordinator:
         trace: Trace,
         is_colocated: bool = False,
     ) -> None:
-        self._verifying = Verifying(target, scheduler.limits.num_pages, statistics)
         self._draft = draft
         self._is_colocated = is_colocated  # the target's process is the draft's too
         self._proposer = proposer
@@ -58,7 +57,7 @@ class Coordinator:
         self._clock = clock
         self._trace = trace
         self._streams = OutputProcessor(scheduler)
-        self._residence = Residence(self._verifying, scheduler, self._streams, statistics)
+        self._target = TargetClient(target, scheduler, self._streams, statistics)
         self._asked: list[Sequence] = []  # of the target, in the round that runs or was lost
         self._num_lost_rounds = 0
         self._lost_since = 0.0
@@ -82,7 +81,7 @@ class Coordinator:
     @property
     def kv_usage(self) -> float:
         """The share of the target's pages that running sequences hold."""
-        return 1 - self._verifying.num_free_pages / self._scheduler.limits.num_pages
+        return 1 - self._target.num_free_pages / self._scheduler.limits.num_pages
 
     @property
     def queue_age_s(self) -> float:
@@ -103,7 +102,7 @@ class Coordinator:
         self._fail_all(ShuttingDown("The engine stops"))
         self._streams.work.set()
         if self._task is not None:
-            if self._verifying.is_away:  # the loop waits for it
+            if self._target.is_away:  # the loop waits for it
                 self._task.cancel()
             await asyncio.wait({self._task})
 
@@ -133,15 +132,15 @@ class Coordinator:
                 log.exception("the coordinator failed")
                 self._fail_all(OutriderError(f"{type(error).__name__}: {error}"))
         with contextlib.suppress(OutriderError):
-            await self._residence.close_left()
+            await self._target.close_left()
 
     async def _round(self) -> None:
         """One round. The steps are the system in four words."""
         started = self._clock()
-        await self._residence.close_left()
-        await self._residence.admit(started)
+        await self._target.close_left()
+        await self._target.admit(started)
         choice = self._proposer.choose(self._scheduler.running)
-        plan = await self._residence.plan(max(choice.k, choice.ngram_k))
+        plan = await self._target.plan(max(choice.k, choice.ngram_k))
         self._asked = plan.sequences
         if not plan.sequences:
             await asyncio.sleep(0)  # whoever can change that may run
@@ -155,7 +154,7 @@ class Coordinator:
             else:
                 proposals = await self._proposer.propose(plan)
                 proposed = self._clock()
-                verdicts = await self._verifying.verify(self._message(plan, proposals))
+                verdicts = await self._target.verify(self._message(plan, proposals))
                 verified = self._clock()
             self._num_lost_rounds = 0
             num_prompt_tokens = plan.num_prompt_tokens
@@ -188,11 +187,11 @@ class Coordinator:
 
     async def _attend(self) -> None:
         """Wait until the target is up. A new one is told of every running sequence."""
-        successor = await self._verifying.successor()
+        successor = await self._target.successor()
         if successor is not None:
             if self._is_colocated:
                 self._proposer.draft.use(ColocatedDraftClient(successor))
-            await self._residence.reopen()
+            await self._target.reopen()
         if self._draft is not None:
             self._proposer.draft.use(self._draft.peer)
 
@@ -222,8 +221,8 @@ class Coordinator:
                 proposals[sequence.seq] = self._proposer.fallback(sequence)
         message = self._message(plan, proposals)
         if ask is None:
-            return proposals, await self._verifying.verify(message)
-        answer = await self._verifying.round(Round(ask, message))
+            return proposals, await self._target.verify(message)
+        answer = await self._target.round(Round(ask, message))
         return proposals | draft.take(ask, answer.proposals), answer.verdicts
 
     def _message(self, plan: SchedulerOutput, proposals: dict[int, Proposal]) -> Verify:

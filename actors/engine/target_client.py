@@ -24,15 +24,25 @@ from outrider.actors.transport.messages import (
 from outrider.actors.transport.worker_client import WorkerClient
 
 
-class Verifying:
-    """A target worker, and the next one when that is lost."""
+class TargetClient:
+    """A target worker, and the next one when that is lost; carries out what the scheduler decides.
 
-    def __init__(self, supervisor: Supervisor, num_pages: int, statistics: Statistics) -> None:
+    Calls raise WorkerLost.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        scheduler: Scheduler,
+        streams: OutputProcessor,
+        statistics: Statistics,
+    ) -> None:
         self._supervisor = supervisor
-        self._num_pages = num_pages
-        self.num_free_pages = num_pages  # by its last answer
+        self._scheduler = scheduler
+        self._streams = streams
         self._statistics = statistics
-        self._peer: WorkerClient | None = None  # whom messages go to
+        self.num_free_pages = scheduler.limits.num_pages  # by its last answer
+        self._client: WorkerClient | None = None  # whom messages go to
 
     @property
     def is_away(self) -> bool:
@@ -41,76 +51,11 @@ class Verifying:
 
     async def successor(self) -> WorkerClient | None:
         """Wait until the target is up: who that is if it is another one. Raises WorkerGone."""
-        peer = self._supervisor.peer or await self._supervisor.up()
-        if peer is self._peer:
+        client = self._supervisor.peer or await self._supervisor.up()
+        if client is self._client:
             return None
-        self._peer, self.num_free_pages = peer, self._num_pages
-        return peer
-
-    async def open(self, sequences: list[Sequence]) -> None:
-        """Each by itself: the prompts of a full batch are no one frame."""
-        asked = [self._ask(Open((sequence.open_row(),))) for sequence in sequences]
-        for sequence, answer in zip(sequences, await asyncio.gather(*asked), strict=True):
-            sequence.opened(*self._room(answer).num_cached)
-
-    async def close(self, seqs: tuple[int, ...]) -> None:
-        """Unknown ones are ignored: a new target never heard of them."""
-        self._room(await self._ask(Close(seqs)))
-
-    async def verify(self, message: Verify) -> VerifyReply:
-        """One forward."""
-        if not message.rows and not message.prefill:
-            return VerifyReply((), 0.0, 0.0, 0.0, self.num_free_pages)
-        answer = await self._ask(message)
-        if not isinstance(answer, VerifyReply):
-            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Verdicts")
-        self._count(answer)
-        return answer
-
-    async def round(self, message: Round) -> RoundReply:
-        """Propose and verify in one message, where draft and target are a pair in one process."""
-        answer = await self._ask(message)
-        if not isinstance(answer, RoundReply):
-            raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundReply")
-        self._count(answer.verdicts)
-        return answer
-
-    def _room(self, answer: AnyMessage) -> OpenReply:
-        if not isinstance(answer, OpenReply):
-            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected Room")
-        self.num_free_pages = answer.num_free_pages
-        return answer
-
-    def _count(self, verdicts: VerifyReply) -> None:
-        self.num_free_pages = verdicts.num_free_pages
-        self._statistics.add(
-            num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
-        )
-
-    async def _ask(self, message: AnyMessage) -> AnyMessage:
-        assert self._peer is not None
-        try:
-            return await self._peer.call(message)
-        except OutriderError as error:
-            if self._peer.is_lost:
-                raise WorkerLost(str(error)) from error
-            raise
-
-
-class Residence:
-    """Carries out at the target what the scheduler decides. Its calls raise WorkerLost."""
-
-    def __init__(
-        self,
-        verifying: Verifying,
-        scheduler: Scheduler,
-        streams: OutputProcessor,
-        statistics: Statistics,
-    ) -> None:
-        self._verifying = verifying
-        self._scheduler = scheduler
-        self._streams = streams
-        self._statistics = statistics
+        self._client, self.num_free_pages = client, self._scheduler.limits.num_pages
+        return client
 
     async def reopen(self) -> None:
         """Tell a new target of every running sequence."""
@@ -121,7 +66,7 @@ class Residence:
 
     async def admit(self, now: float) -> None:
         """Whoever there is room for."""
-        while admitted := self._scheduler.admit(now, self._verifying.num_free_pages):
+        while admitted := self._scheduler.admit(now, self.num_free_pages):
             await self._open(admitted)
             self._statistics.add(
                 num_prompt_tokens=sum(len(s.request.prompt_ids) for s in admitted),
@@ -131,7 +76,7 @@ class Residence:
     async def plan(self, k: int) -> SchedulerOutput:
         """The next round; who must leave for it has left."""
         plan = self._scheduler.plan(k)
-        while sequence := self._scheduler.preempt(plan, self._verifying.num_free_pages):
+        while sequence := self._scheduler.preempt(plan, self.num_free_pages):
             self._statistics.add(num_preempted=1)
             self._streams.left.append(sequence.seq)
             await self.close_left()
@@ -143,13 +88,55 @@ class Residence:
         left = self._streams.left
         if left:
             seqs = tuple(left)
-            await self._verifying.close(seqs)
+            self._read_room(await self._ask(Close(seqs)))  # unknown ones are ignored
             del left[: len(seqs)]  # others may have joined them
 
+    async def verify(self, message: Verify) -> VerifyReply:
+        """One forward."""
+        if not message.rows and not message.prefill:
+            return VerifyReply((), 0.0, 0.0, 0.0, self.num_free_pages)
+        answer = await self._ask(message)
+        if not isinstance(answer, VerifyReply):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected VerifyReply")
+        self._count(answer)
+        return answer
+
+    async def round(self, message: Round) -> RoundReply:
+        """Propose and verify in one message, where draft and target are a pair in one process."""
+        answer = await self._ask(message)
+        if not isinstance(answer, RoundReply):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundReply")
+        self._count(answer.verdicts)
+        return answer
+
     async def _open(self, sequences: list[Sequence]) -> None:
+        # Each by itself: the prompts of a full batch are no one frame.
+        asked = [self._ask(Open((sequence.open_row(),))) for sequence in sequences]
         try:
-            await self._verifying.open(sequences)
+            for sequence, answer in zip(sequences, await asyncio.gather(*asked), strict=True):
+                sequence.opened(*self._read_room(answer).num_cached)
         except WorkerLost:
             raise
         except OutriderError as error:
             self._streams.fail_some(sequences, error)
+
+    def _read_room(self, answer: AnyMessage) -> OpenReply:
+        if not isinstance(answer, OpenReply):
+            raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected OpenReply")
+        self.num_free_pages = answer.num_free_pages
+        return answer
+
+    def _count(self, verdicts: VerifyReply) -> None:
+        self.num_free_pages = verdicts.num_free_pages
+        self._statistics.add(
+            num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
+        )
+
+    async def _ask(self, message: AnyMessage) -> AnyMessage:
+        assert self._client is not None
+        try:
+            return await self._client.call(message)
+        except OutriderError as error:
+            if self._client.is_lost:
+                raise WorkerLost(str(error)) from error
+            raise

@@ -137,7 +137,7 @@ class LockstepDraft:
         try:
             answer = await peer.call(ask)
             if not isinstance(answer, ProposeReply):
-                raise WorkerFailed(f"Got {type(answer).__name__}, expected Proposals")
+                raise WorkerFailed(f"Got {type(answer).__name__}, expected ProposeReply")
         except OutriderError as error:
             if not peer.is_lost:  # else another takes its place
                 log.error("the draft failed: %s", error)

@@ -14,7 +14,7 @@ def forgets_to_open_again(patch):
     """A new target hears only of what is admitted from then on."""
 
     async def attend(self):
-        await self._verifying.successor()
+        await self._target.successor()
         self._proposer.draft.use(self._draft.peer)
 
     patch.setattr(Coordinator, "_attend", attend)
