@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from outrider.actors.engine.colocated import ColocatedDraftClient
+from outrider.actors.engine.round_trip import ColocatedRound, RoundTrip, SeparateRound
 from outrider.actors.engine.streams import OutputProcessor, OutputStream, RequestState, pairs
 from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
@@ -20,13 +21,12 @@ from outrider.actors.lookahead.round_report import Lookup, RowReport
 from outrider.actors.scheduling.request import OutputDelta
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerOutput
 from outrider.actors.scheduling.sequence import Event, Sequence, State
-from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace, record_round
 from outrider.actors.text.stop_rules import StoppingCriteria
-from outrider.actors.transport.messages import Round, Verify, VerifyReply
-from outrider.actors.transport.rows import PrefillRow, VerdictRow, VerifyRow
+from outrider.actors.transport.messages import VerifyReply
+from outrider.actors.transport.rows import VerdictRow
 
 # In a row, without one that was answered, and for so long: a row of theirs may be the cause.
 MAX_LOST_ROUNDS = 5
@@ -58,6 +58,8 @@ class Coordinator:
         self._trace = trace
         self._streams = OutputProcessor(scheduler)
         self._target = TargetClient(target, scheduler, self._streams, statistics)
+        round_trip = ColocatedRound if is_colocated else SeparateRound
+        self._round_trip: RoundTrip = round_trip(proposer, self._target, clock)
         self._asked: list[Sequence] = []  # of the target, in the round that runs or was lost
         self._num_lost_rounds = 0
         self._lost_since = 0.0
@@ -145,26 +147,29 @@ class Coordinator:
         if not plan.sequences:
             await asyncio.sleep(0)  # whoever can change that may run
             return
+        scheduled = self._clock()
         try:
-            scheduled = self._clock()
-            if self._is_colocated:
-                proposals, verdicts = await self._propose_and_verify(plan)
-                verified = self._clock()
-                proposed = verified - verdicts.forward_s - verdicts.verdict_s
-            else:
-                proposals = await self._proposer.propose(plan)
-                proposed = self._clock()
-                verdicts = await self._target.verify(self._message(plan, proposals))
-                verified = self._clock()
+            result = await self._round_trip.run(plan)
             self._num_lost_rounds = 0
             num_prompt_tokens = plan.num_prompt_tokens
-            rows = self._commit(plan, proposals, verdicts)
+            rows = self._commit(plan, result.proposals, result.verdicts)
         except WorkerLost:
             raise
         except OutriderError as error:  # the target refused this round: these sequences, no others
             self._streams.fail_some(plan.sequences, error)
             return
-        committed = self._clock()
+        bounds = (started, scheduled, result.proposed, result.verified, self._clock())
+        self._account(bounds, result.verdicts, rows, num_prompt_tokens)
+
+    def _account(
+        self,
+        bounds: tuple[float, float, float, float, float],
+        verdicts: VerifyReply,
+        rows: list[RowReport],
+        num_prompt_tokens: int,
+    ) -> None:
+        """Into the statistics, the controller and the trace."""
+        started, scheduled, proposed, verified, committed = bounds
         self._statistics.add(
             schedule_s=scheduled - started,
             propose_s=proposed - scheduled,
@@ -178,8 +183,8 @@ class Coordinator:
         if self._trace.is_on:
             record_round(
                 self._trace,
-                bounds=(started, scheduled, proposed, verified, committed),
-                num_rows=len(plan.rows),
+                bounds=bounds,
+                num_rows=len(verdicts.rows),
                 num_prefill=num_prompt_tokens,
                 forward=(verdicts.started_s, verdicts.forward_s),
                 verdict_s=verdicts.verdict_s,
@@ -204,38 +209,6 @@ class Coordinator:
         if self._num_lost_rounds >= MAX_LOST_ROUNDS and now - self._lost_since > MAX_LOST_S:
             self._num_lost_rounds = 0
             self._streams.fail_some(self._asked, error)
-
-    # verify
-
-    async def _propose_and_verify(
-        self, plan: SchedulerOutput
-    ) -> tuple[dict[int, Proposal], VerifyReply]:
-        """Both steps in one message, where draft and target are a pair in one process."""
-        draft = self._proposer.draft
-        assert isinstance(draft, LockstepDraft)
-        proposals = self._proposer.preferred(plan)
-        ask = draft.ask(plan, proposals)
-        asked = () if ask is None else tuple(row.seq for row in ask.rows)
-        for sequence in plan.rows:
-            if sequence.seq not in asked and sequence.seq not in proposals:
-                proposals[sequence.seq] = self._proposer.fallback(sequence)
-        message = self._message(plan, proposals)
-        if ask is None:
-            return proposals, await self._target.verify(message)
-        answer = await self._target.round(Round(ask, message))
-        return proposals | draft.take(ask, answer.proposals), answer.verdicts
-
-    def _message(self, plan: SchedulerOutput, proposals: dict[int, Proposal]) -> Verify:
-        rows = []
-        for sequence in plan.rows:
-            if not sequence.state.is_final:  # cancelled meanwhile
-                proposal = proposals.get(sequence.seq, NOTHING)
-                id_ = sequence.num_proposals + 1
-                rows.append(
-                    VerifyRow(sequence.seq, id_, sequence.base, proposal.tokens, proposal.rows)
-                )
-        prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if not s.state.is_final)
-        return Verify(tuple(rows), prefill)
 
     # commit
 
