@@ -30,7 +30,7 @@ def continuation(prompt, count):
 
 
 class ToyWorker:
-    """Keeps ids as a real worker does, and checks every base."""
+    """Keeps ids as a real worker does, and checks every length."""
 
     def __init__(self, num_pages=1000):
         self.num_pages = num_pages  # of 16 rows
@@ -49,14 +49,14 @@ class ToyWorker:
         match message:
             case Open():
                 for row in message.rows:
-                    assert row.seq not in self.ids
-                    self.ids[row.seq] = [*row.prompt_ids, *row.committed_ids]
-                    self.num_rows[row.seq] = 0
+                    assert row.seq_id not in self.ids
+                    self.ids[row.seq_id] = [*row.prompt_ids, *row.committed_ids]
+                    self.num_rows[row.seq_id] = 0
                 return OpenReply(self.num_free_pages, (0,) * len(message.rows))
             case Close():
-                for seq in message.seqs:
-                    self.ids.pop(seq, None)
-                    self.num_rows.pop(seq, None)
+                for seq_id in message.seq_ids:
+                    self.ids.pop(seq_id, None)
+                    self.num_rows.pop(seq_id, None)
                 return OpenReply(self.num_free_pages)
             case Ping():
                 return Pong(self.role, 1, len(self.ids), 1, 1)
@@ -77,26 +77,26 @@ class ToyTarget(ToyWorker):
     def step(self, message):
         assert isinstance(message, Verify)
         for row in message.rows:
-            self.num_rows[row.seq] = row.base + len(row.tokens)
+            self.num_rows[row.seq_id] = row.num_committed + len(row.tokens)
         for row in message.prefill:
-            self.num_rows[row.seq] += row.num_tokens
+            self.num_rows[row.seq_id] += row.num_tokens
         assert self.num_free_pages >= 0  # as a real one would raise
         rows = tuple(self.judge(row) for row in message.rows)
         for row in message.rows:
-            self.num_rows[row.seq] = len(self.ids[row.seq]) - 1
+            self.num_rows[row.seq_id] = len(self.ids[row.seq_id]) - 1
         return VerifyReply(rows, 0.0, 0.001, 0.0, self.num_free_pages)
 
     def judge(self, row):
-        ids = self.ids[row.seq]
-        if row.base != len(ids):
-            raise ProtocolViolation(f"Got base={row.base}, expected {len(ids)}")
+        ids = self.ids[row.seq_id]
+        if row.num_committed != len(ids):
+            raise ProtocolViolation(f"Got num_committed={row.num_committed}, expected {len(ids)}")
         count = 0
         while count < len(row.tokens) and row.tokens[count] == successor(ids):
             ids.append(row.tokens[count])
             count += 1
         token = successor(ids)
         ids.append(token)
-        return VerdictRow(row.seq, row.id, count, token, (-1.0,) * (count + 1), "")
+        return VerdictRow(row.seq_id, row.id, count, token, (-1.0,) * (count + 1), "")
 
 
 class ToyDraft(ToyWorker):
@@ -112,13 +112,13 @@ class ToyDraft(ToyWorker):
         assert isinstance(message, Propose)
         rows = []
         for ask in message.rows:
-            ids = self.ids[ask.seq]
-            ids[ask.base - len(ask.committed) :] = ask.committed
-            assert len(ids) == ask.base
+            ids = self.ids[ask.seq_id]
+            ids[ask.num_committed - len(ask.committed) :] = ask.committed
+            assert len(ids) == ask.num_committed
             tokens = []
             for _ in range(ask.k):
                 known = [*ids, *tokens]
                 slip = len(known) % self.period == 0
                 tokens.append((successor(known) + slip) % VOCAB)
-            rows.append(ProposalRow(ask.seq, tuple(tokens), ()))
+            rows.append(ProposalRow(ask.seq_id, tuple(tokens), ()))
         return ProposeReply(tuple(rows), 0.0, 0.001, 1)

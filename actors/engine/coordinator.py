@@ -219,16 +219,16 @@ class Coordinator:
         for sequence, size in plan.prefill:
             sequence.num_prefilled += size
         for told in verdicts.prompts:
-            if (live := self._streams.find(told.seq)) is not None:
+            if (live := self._streams.find(told.seq_id)) is not None:
                 live.take_prompt(told)
         for verdict in verdicts.rows:
-            live = self._streams.find(verdict.seq)
+            live = self._streams.find(verdict.seq_id)
             if live is None:
                 continue  # cancelled while the target was at it
             if verdict.error:
                 self._streams.fail(live.sequence, WorkerFailed(verdict.error))
                 continue
-            rows.append(self._commit_one(live, proposals.get(verdict.seq, NOTHING), verdict))
+            rows.append(self._commit_one(live, proposals.get(verdict.seq_id, NOTHING), verdict))
         return rows
 
     def _commit_one(self, live: RequestState, proposal: Proposal, verdict: VerdictRow) -> RowReport:

@@ -62,10 +62,10 @@ class ColocatedRound:
         assert isinstance(draft, LockstepDraft)
         proposals = self._proposer.preferred(plan)
         ask = draft.ask(plan, proposals)
-        asked = () if ask is None else tuple(row.seq for row in ask.rows)
+        asked = () if ask is None else tuple(row.seq_id for row in ask.rows)
         for sequence in plan.rows:
-            if sequence.seq not in asked and sequence.seq not in proposals:
-                proposals[sequence.seq] = self._proposer.fallback(sequence)
+            if sequence.seq_id not in asked and sequence.seq_id not in proposals:
+                proposals[sequence.seq_id] = self._proposer.fallback(sequence)
         question = _question(plan, proposals)
         if ask is None:
             verdicts = await self._target.verify(question)
@@ -82,8 +82,12 @@ def _question(plan: SchedulerOutput, proposals: Proposals) -> Verify:
     rows = []
     for sequence in plan.rows:
         if not sequence.state.is_final:  # cancelled meanwhile
-            proposal = proposals.get(sequence.seq, NOTHING)
+            proposal = proposals.get(sequence.seq_id, NOTHING)
             id_ = sequence.num_proposals + 1
-            rows.append(VerifyRow(sequence.seq, id_, sequence.base, proposal.tokens, proposal.rows))
-    prefill = tuple(PrefillRow(s.seq, n) for s, n in plan.prefill if not s.state.is_final)
+            rows.append(
+                VerifyRow(
+                    sequence.seq_id, id_, sequence.num_committed, proposal.tokens, proposal.rows
+                )
+            )
+    prefill = tuple(PrefillRow(s.seq_id, n) for s, n in plan.prefill if not s.state.is_final)
     return Verify(tuple(rows), prefill)

@@ -104,14 +104,14 @@ class OutputProcessor:
 
     def begin(self, sequence: Sequence, rules: StoppingCriteria, text: str) -> OutputStream:
         """Queue it; its chunks as they come, the first behind `text`."""
-        live = self._live[sequence.seq] = RequestState(sequence, rules, text=text)
+        live = self._live[sequence.seq_id] = RequestState(sequence, rules, text=text)
         self._scheduler.add(sequence)
         self.work.set()
         return OutputStream(live.chunks, partial(self._cancel, live))
 
-    def find(self, seq: int) -> RequestState | None:
+    def find(self, seq_id: int) -> RequestState | None:
         """None once it has ended."""
-        return self._live.get(seq)
+        return self._live.get(seq_id)
 
     def finish(self, live: RequestState, reason: FinishReason) -> None:
         """Its last chunk is out."""
@@ -120,7 +120,7 @@ class OutputProcessor:
 
     def fail(self, sequence: Sequence, error: OutriderError) -> None:
         """Tell its reader, unless it has ended."""
-        live = self._live.get(sequence.seq)
+        live = self._live.get(sequence.seq_id)
         if live is not None:
             live.chunks.put_nowait(error)
             self._end(live, Event.FAIL)
@@ -142,7 +142,7 @@ class OutputProcessor:
     def _end(self, live: RequestState, event: Event) -> None:
         sequence = live.sequence
         if sequence.state is not State.WAITING:
-            self.left.append(sequence.seq)
+            self.left.append(sequence.seq_id)
         sequence.apply(event)
         self._scheduler.remove(sequence)
-        del self._live[sequence.seq]
+        del self._live[sequence.seq_id]

@@ -78,7 +78,7 @@ class TargetClient:
         plan = self._scheduler.plan(k)
         while sequence := self._scheduler.preempt(plan, self.num_free_pages):
             self._statistics.add(num_preempted=1)
-            self._streams.left.append(sequence.seq)
+            self._streams.left.append(sequence.seq_id)
             await self.close_left()
             plan = self._scheduler.plan(k)
         return plan
@@ -87,9 +87,9 @@ class TargetClient:
         """Whoever left since this was last done."""
         left = self._streams.left
         if left:
-            seqs = tuple(left)
-            self._read_room(await self._ask(Close(seqs)))  # unknown ones are ignored
-            del left[: len(seqs)]  # others may have joined them
+            seq_ids = tuple(left)
+            self._read_room(await self._ask(Close(seq_ids)))  # unknown ones are ignored
+            del left[: len(seq_ids)]  # others may have joined them
 
     async def verify(self, message: Verify) -> VerifyReply:
         """One forward."""

@@ -141,7 +141,7 @@ class Scheduler:
 
     def _growth(self, sequence: Sequence) -> int:
         """Pages that a verdict may need beyond those it has: its text, and the longest proposal."""
-        return self._pages(sequence.base + MAX_K) - self._pages(sequence.num_computed)
+        return self._pages(sequence.num_committed + MAX_K) - self._pages(sequence.num_computed)
 
     def _has_room(self, sequence: Sequence, num_free: int) -> bool:
         """Beside what the running ones need to be computed, and a page for each to grow into."""

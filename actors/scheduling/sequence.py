@@ -58,9 +58,9 @@ class Sequence:
     """prompt_ids + output_ids, and a state that only `apply` changes."""
 
     def __init__(
-        self, seq: int, request: Request, max_len: int, eos_ids: tuple[int, ...] = ()
+        self, seq_id: int, request: Request, max_len: int, eos_ids: tuple[int, ...] = ()
     ) -> None:
-        self.seq = seq
+        self.seq_id = seq_id
         self._eos_ids = eos_ids
         self.request = request
         self.max_len = max_len  # positions it may fill: prompt + max_tokens, at most the context
@@ -74,24 +74,24 @@ class Sequence:
         self.num_cached = 0  # of the prompt's: KV was there when the target last opened it
 
     @property
-    def base(self) -> int:
+    def num_committed(self) -> int:
         """Committed length, prompt included: the position of the next token."""
         return len(self.request.prompt_ids) + len(self.output_ids)
 
     @property
     def num_left(self) -> int:
         """Tokens it may still commit."""
-        return self.max_len - self.base
+        return self.max_len - self.num_committed
 
     @property
     def num_computed(self) -> int:
         """Rows of KV that the target holds of it between two rounds."""
-        return self.base - 1 if self.state is State.DECODING else self.num_prefilled
+        return self.num_committed - 1 if self.state is State.DECODING else self.num_prefilled
 
     @property
     def num_to_prefill(self) -> int:
         """Tokens to compute before the next verdict, which computes the last one itself."""
-        return self.base - 1 - self.num_prefilled
+        return self.num_committed - 1 - self.num_prefilled
 
     def apply(self, event: Event) -> None:
         """Move to the next state. Raises IllegalTransition and changes nothing if there is none."""
@@ -139,15 +139,15 @@ class Sequence:
         prompt = self.request.prompt_ids
         return (*prompt[position:], *self.output_ids[max(0, position - len(prompt)) :])
 
-    def since(self, base: int) -> tuple[int, ...]:
-        """Ids from position `base` on; base is never inside the prompt."""
-        return tuple(self.output_ids[base - len(self.request.prompt_ids) :])
+    def since(self, num_committed: int) -> tuple[int, ...]:
+        """Ids from position `num_committed` on, which is never inside the prompt."""
+        return tuple(self.output_ids[num_committed - len(self.request.prompt_ids) :])
 
     def open_row(self) -> OpenRow:
         """What a worker must know of it."""
         sampling = self.request.sampling
         return OpenRow(
-            seq=self.seq,
+            seq_id=self.seq_id,
             prompt_ids=self.request.prompt_ids,
             committed_ids=tuple(self.output_ids),
             temperature=sampling.temperature,

@@ -35,7 +35,7 @@ class Forecast:
     """What is known of the futures of one proposal."""
 
     id: int  # of the proposal; whatever names another is stale
-    base: int
+    num_committed: int
     tokens: tuple[TokenId, ...]
     forks: dict[tuple[int, TokenId], ForecastBranch] = field(default_factory=dict)
     branches: list[ForecastBranch] = field(default_factory=list)
@@ -79,17 +79,17 @@ class ForecastDraft:
         self._tell()
         if self._peer is None:
             return
-        ended = tuple(self._opened.keys() - {s.seq for s in running})
+        ended = tuple(self._opened.keys() - {s.seq_id for s in running})
         if ended:
-            for seq in ended:
-                del self._opened[seq]
-                self._forecasts.pop(seq, None)
-                self._found.pop(seq, None)
+            for seq_id in ended:
+                del self._opened[seq_id]
+                self._forecasts.pop(seq_id, None)
+                self._found.pop(seq_id, None)
             self._stopped.difference_update(ended)
             self._peer.tell(Close(ended))
-        new = [s for s in running if s.seq not in self._opened and self._depth.draft_k(s) > 0]
+        new = [s for s in running if s.seq_id not in self._opened and self._depth.draft_k(s) > 0]
         if new:
-            self._opened |= {s.seq: s.base for s in new}
+            self._opened |= {s.seq_id: s.num_committed for s in new}
             for sequence in new:  # each by itself: the prompts of a full batch are no one frame
                 self._peer.tell(Open((sequence.open_row(),)))
 
@@ -97,9 +97,9 @@ class ForecastDraft:
         """The branches that came true. The draft is told of every proposal on its way, once the
         target has it: that one must not wait.
         """
-        proposals = {s.seq: given.get(s.seq) or self._proposal(s, fill) for s in plan.rows}
+        proposals = {s.seq_id: given.get(s.seq_id) or self._proposal(s, fill) for s in plan.rows}
         outcomes = tuple(
-            self._outcome(sequence, proposals.get(sequence.seq, NOTHING))
+            self._outcome(sequence, proposals.get(sequence.seq_id, NOTHING))
             for sequence in plan.sequences
             if self._is_due(sequence)
         )
@@ -109,11 +109,11 @@ class ForecastDraft:
         return proposals
 
     def look_up(self, sequence: Sequence) -> Lookup:
-        self._found.pop(sequence.seq, None)
-        forecast = self._forecasts.get(sequence.seq)
+        self._found.pop(sequence.seq_id, None)
+        forecast = self._forecasts.get(sequence.seq_id)
         if forecast is None:
             return Lookup.UNASKED
-        *accepted, token = sequence.since(forecast.base)
+        *accepted, token = sequence.since(forecast.num_committed)
         node = len(accepted)
         if forecast.id != sequence.num_proposals or tuple(accepted) != forecast.tokens[:node]:
             return Lookup.UNASKED  # rounds went by that it was not told of
@@ -122,7 +122,7 @@ class ForecastDraft:
             found = Lookup.MISS if forecast.forks else Lookup.LATE
         else:
             found = Lookup.HIT
-            self._found[sequence.seq] = branch
+            self._found[sequence.seq_id] = branch
         self._statistics.count(f"forecast_{found}", str(node))
         return found
 
@@ -132,7 +132,7 @@ class ForecastDraft:
             self._peer.tell(outcomes)
 
     def _proposal(self, sequence: Sequence, fill: Fallback) -> Proposal:
-        branch = self._found.pop(sequence.seq, None)
+        branch = self._found.pop(sequence.seq_id, None)
         k = self._depth.draft_k(sequence)
         if branch is None or not branch.tokens or k == 0:
             return fill(sequence)
@@ -140,22 +140,26 @@ class ForecastDraft:
 
     def _is_due(self, sequence: Sequence) -> bool:
         """Whether the draft shall hear of the proposal on its way, and has not yet."""
-        seq = sequence.seq
-        if seq not in self._opened or seq in self._stopped or not self._depth.draft_k(sequence):
+        seq_id = sequence.seq_id
+        if (
+            seq_id not in self._opened
+            or seq_id in self._stopped
+            or not self._depth.draft_k(sequence)
+        ):
             return False
-        known = self._forecasts.get(seq)  # of a prompt that takes several rounds
+        known = self._forecasts.get(seq_id)  # of a prompt that takes several rounds
         return known is None or known.id != sequence.num_proposals + 1
 
     def _outcome(self, sequence: Sequence, proposal: Proposal) -> OutcomeRow:
         """Where the sequence stands, and what goes to the target."""
-        seq, id_ = sequence.seq, sequence.num_proposals + 1
-        committed = sequence.since(self._opened[seq])
-        self._opened[seq] = sequence.base
-        self._forecasts[seq] = Forecast(id_, sequence.base, proposal.tokens)
+        seq_id, id_ = sequence.seq_id, sequence.num_proposals + 1
+        committed = sequence.since(self._opened[seq_id])
+        self._opened[seq_id] = sequence.num_committed
+        self._forecasts[seq_id] = Forecast(id_, sequence.num_committed, proposal.tokens)
         return OutcomeRow(
-            seq=seq,
+            seq_id=seq_id,
             id=id_,
-            base=sequence.base,
+            num_committed=sequence.num_committed,
             committed=committed,
             tokens=proposal.tokens,
             max_tokens=min(self._depth.draft_k(sequence), sequence.num_left - 2),
@@ -184,12 +188,12 @@ class ForecastDraft:
                 draft_forward_s=message.forward_s,
             )
         for row in message.rows:
-            if row.seq not in self._opened:
+            if row.seq_id not in self._opened:
                 continue
             if row.stop is not None:
-                self._stopped.add(row.seq)
+                self._stopped.add(row.seq_id)
                 self._statistics.count("draft_stopped", row.stop)
-            forecast = self._forecasts.get(row.seq)
+            forecast = self._forecasts.get(row.seq_id)
             if forecast is not None and forecast.id == row.id:
                 forecast.add(row)
             else:

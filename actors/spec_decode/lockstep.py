@@ -38,7 +38,7 @@ class LockstepDraft:
         self._statistics = statistics
         self._peer: WorkerClient | None = None
         self._opened: set[int] = set()  # sequences to close; it may have stopped to follow some
-        self._bases: dict[int, int] = {}  # committed length it knows of, where it follows
+        self._num_told: dict[int, int] = {}  # committed length it knows of, where it follows
         self._behind: dict[int, int] = {}  # tokens it has yet to compute there before proposing
         self._late: asyncio.Task[ProposeReply | None] | None = None  # an answer still to come
         self.passes: list[DraftPasses] = []
@@ -49,22 +49,22 @@ class LockstepDraft:
             self._peer = peer
             self._late = None
             self._opened.clear()
-            self._bases.clear()
+            self._num_told.clear()
             self._behind.clear()
 
     def follow(self, running: list[Sequence]) -> None:
         if self._peer is None:
             return
-        ended = tuple(self._opened - {s.seq for s in running})
+        ended = tuple(self._opened - {s.seq_id for s in running})
         if ended:
             self._opened.difference_update(ended)
             self._leave(ended)
             self._peer.tell(Close(ended))
-        new = [s for s in running if s.seq not in self._opened and self._depth.draft_k(s) > 0]
+        new = [s for s in running if s.seq_id not in self._opened and self._depth.draft_k(s) > 0]
         if new:
-            self._opened |= {s.seq for s in new}
-            self._bases |= {s.seq: s.base for s in new}
-            self._behind |= {s.seq: s.base - 1 for s in new}
+            self._opened |= {s.seq_id for s in new}
+            self._num_told |= {s.seq_id: s.num_committed for s in new}
+            self._behind |= {s.seq_id: s.num_committed - 1 for s in new}
             for sequence in new:  # each by itself: the prompts of a full batch are no one frame
                 self._peer.tell(Open((sequence.open_row(),)))
 
@@ -72,7 +72,7 @@ class LockstepDraft:
         self, plan: SchedulerOutput, given: Given, fill: Fallback
     ) -> dict[int, Proposal]:
         found = await self._answer(self.ask(plan, given)) | given
-        return {s.seq: found.get(s.seq) or fill(s) for s in plan.rows}
+        return {s.seq_id: found.get(s.seq_id) or fill(s) for s in plan.rows}
 
     def look_up(self, sequence: Sequence) -> Lookup:
         return Lookup.UNASKED
@@ -93,21 +93,25 @@ class LockstepDraft:
         """What to ask the draft for this round, if anything. Who is behind catches up in chunks."""
         left, rows, prefill = self._token_budget, [], []
         for sequence in plan.rows:
-            seq, k = sequence.seq, self._depth.draft_k(sequence)
-            if seq not in self._bases or k == 0 or seq in given:
+            seq_id, k = sequence.seq_id, self._depth.draft_k(sequence)
+            if seq_id not in self._num_told or k == 0 or seq_id in given:
                 continue
-            size = self._catch_up(seq, left)
+            size = self._catch_up(seq_id, left)
             left -= size
-            if self._behind[seq] == 0:  # the last tokens travel with the question
-                rows.append(ProposeRow(seq, sequence.base, sequence.since(self._bases[seq]), k))
+            if self._behind[seq_id] == 0:  # the last tokens travel with the question
+                rows.append(
+                    ProposeRow(
+                        seq_id, sequence.num_committed, sequence.since(self._num_told[seq_id]), k
+                    )
+                )
             elif size:
-                prefill.append(PrefillRow(seq, size))
+                prefill.append(PrefillRow(seq_id, size))
         for sequence, most in plan.prefill:
-            if sequence.seq in self._bases and (
-                size := self._catch_up(sequence.seq, min(most, left))
+            if sequence.seq_id in self._num_told and (
+                size := self._catch_up(sequence.seq_id, min(most, left))
             ):
                 left -= size
-                prefill.append(PrefillRow(sequence.seq, size))
+                prefill.append(PrefillRow(sequence.seq_id, size))
         return Propose(tuple(rows), tuple(prefill)) if rows or prefill else None
 
     def take(self, ask: Propose, answer: ProposeReply) -> dict[int, Proposal]:
@@ -125,10 +129,12 @@ class LockstepDraft:
         self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
         for asked, row in zip(ask.rows, answer.rows, strict=True):
             if row.stop is not None:
-                self._leave([asked.seq])
-            elif asked.seq in self._bases:
-                self._bases[asked.seq] = asked.base
-        return {row.seq: Proposal(row.tokens, row.rows, DRAFT) for row in answer.rows if row.tokens}
+                self._leave([asked.seq_id])
+            elif asked.seq_id in self._num_told:
+                self._num_told[asked.seq_id] = asked.num_committed
+        return {
+            row.seq_id: Proposal(row.tokens, row.rows, DRAFT) for row in answer.rows if row.tokens
+        }
 
     async def _call(self, ask: Propose) -> ProposeReply | None:
         """The draft's answer; none if it failed, and then it does not follow these any more."""
@@ -142,17 +148,17 @@ class LockstepDraft:
             if not peer.is_lost:  # else another takes its place
                 log.error("the draft failed: %s", error)
                 self.failure = str(error)
-                self._leave([row.seq for row in ask.rows] + [row.seq for row in ask.prefill])
+                self._leave([row.seq_id for row in ask.rows] + [row.seq_id for row in ask.prefill])
             return None
         return answer
 
-    def _catch_up(self, seq: int, most: int) -> int:
+    def _catch_up(self, seq_id: int, most: int) -> int:
         """Tokens of its backlog to compute now."""
-        size = min(self._behind[seq], most)
-        self._behind[seq] -= size
+        size = min(self._behind[seq_id], most)
+        self._behind[seq_id] -= size
         return size
 
-    def _leave(self, seqs: Iterable[int]) -> None:
-        for seq in seqs:
-            self._bases.pop(seq, None)
-            self._behind.pop(seq, None)
+    def _leave(self, seq_ids: Iterable[int]) -> None:
+        for seq_id in seq_ids:
+            self._num_told.pop(seq_id, None)
+            self._behind.pop(seq_id, None)

@@ -99,8 +99,10 @@ class Proposer:
         self._statistics.count("k_reason", choice.reason)
         self.draft.follow(running)
         if len(self._drafters) > len(running):
-            alive = {sequence.seq for sequence in running}
-            self._drafters = {seq: kept for seq, kept in self._drafters.items() if seq in alive}
+            alive = {sequence.seq_id for sequence in running}
+            self._drafters = {
+                seq_id: kept for seq_id, kept in self._drafters.items() if seq_id in alive
+            }
         return choice
 
     async def propose(self, plan: SchedulerOutput) -> Proposals:
@@ -109,8 +111,8 @@ class Proposer:
 
     def preferred(self, plan: SchedulerOutput) -> Proposals:
         """Of the drafters that go before the draft."""
-        found = {sequence.seq: self._first(self._before, sequence) for sequence in plan.rows}
-        return {seq: proposal for seq, proposal in found.items() if proposal is not NOTHING}
+        found = {sequence.seq_id: self._first(self._before, sequence) for sequence in plan.rows}
+        return {seq_id: proposal for seq_id, proposal in found.items() if proposal is not NOTHING}
 
     def fallback(self, sequence: Sequence) -> Proposal:
         """Of the drafters behind it, for a row where it has nothing."""
@@ -125,15 +127,15 @@ class Proposer:
 
     def _guess(self, kind: DrafterKind, sequence: Sequence, k: int) -> tuple[int, ...]:
         assert kind.follow is not None, kind
-        kept = self._drafters.setdefault(sequence.seq, {})
+        kept = self._drafters.setdefault(sequence.seq_id, {})
         if kind.name not in kept:
             kept[kind.name] = kind.follow(sequence.request), len(sequence.request.prompt_ids)
         drafter, position = kept[kind.name]
         if drafter is None:
             return ()
-        if position < sequence.base:
+        if position < sequence.num_committed:
             drafter.extend(sequence.since(position))
-            kept[kind.name] = drafter, sequence.base
+            kept[kind.name] = drafter, sequence.num_committed
         return drafter.propose(k)
 
     def observe(

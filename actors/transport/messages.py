@@ -24,15 +24,18 @@ class Message(MessagePart, frozen=True, forbid_unknown_fields=True, tag=True, ta
 
 
 class Open(Message, frozen=True):
-    """Take these sequences on. Answered by Room."""
+    """Take these sequences on. Answered by OpenReply."""
 
     rows: tuple[OpenRow, ...]
 
 
 class Close(Message, frozen=True):
-    """Forget these sequences and free their pages; unknown ones are ignored. Answered by Room."""
+    """Forget these sequences and free their pages; unknown ones are ignored.
 
-    seqs: tuple[int, ...]
+    Answered by OpenReply.
+    """
+
+    seq_ids: tuple[int, ...]
 
 
 class OpenReply(Message, frozen=True):
@@ -47,7 +50,7 @@ class Done(Message, frozen=True):
 
 
 class Propose(Message, frozen=True):
-    """Answered by Proposals, its rows in this order."""
+    """Answered by ProposeReply, its rows in this order."""
 
     rows: tuple[ProposeRow, ...]
     prefill: tuple[PrefillRow, ...]
@@ -78,7 +81,7 @@ class Forecasts(Message, frozen=True):
 
 
 class Verify(Message, frozen=True):
-    """One target forward. Answered by Verdicts, its rows in this order."""
+    """One target forward. Answered by VerifyReply, its rows in this order."""
 
     rows: tuple[VerifyRow, ...]
     prefill: tuple[PrefillRow, ...]
@@ -91,7 +94,7 @@ class VerifyReply(Message, frozen=True):
     started_s: float  # by its machine's monotonic clock
     forward_s: float
     verdict_s: float
-    num_free_pages: Count  # now, as Room's
+    num_free_pages: Count  # now, as OpenReply's
     prompts: tuple[PromptRow, ...] = ()
 
 
@@ -113,7 +116,7 @@ class RoundReply(Message, frozen=True):
 
 
 class Describe(Message, frozen=True):
-    """Answered by Description."""
+    """Answered by WorkerInfo."""
 
 
 class WorkerInfo(Message, frozen=True):

@@ -41,7 +41,7 @@ class LogitsParams(MessagePart, frozen=True):
 class OpenRow(MessagePart, frozen=True):
     """Everything a worker must know of a sequence; also the way back after a worker's death."""
 
-    seq: int
+    seq_id: int
     prompt_ids: tuple[TokenId, ...]
     committed_ids: tuple[TokenId, ...]  # output so far
     temperature: float
@@ -61,16 +61,16 @@ class OpenRow(MessagePart, frozen=True):
 class PrefillRow(MessagePart, frozen=True):
     """Compute the next `num_tokens` ids of a sequence that has more than that to catch up."""
 
-    seq: int
+    seq_id: int
     num_tokens: Count
 
 
 class ProposeRow(MessagePart, frozen=True):
-    """Draft up to k tokens after position base - 1."""
+    """Draft up to k tokens after position num_committed - 1."""
 
-    seq: int
-    base: Count  # committed length, prompt included
-    committed: tuple[TokenId, ...]  # ids since the base of the draft's last proposal (or OPEN)
+    seq_id: int
+    num_committed: Count  # committed length, prompt included
+    committed: tuple[TokenId, ...]  # ids since its last proposal (or OPEN)
     k: Count
 
 
@@ -84,7 +84,7 @@ class SparseRow(MessagePart, frozen=True):
 class ProposalRow(MessagePart, frozen=True):
     """A chain of drafted tokens."""
 
-    seq: int
+    seq_id: int
     tokens: tuple[TokenId, ...]
     rows: tuple[SparseRow, ...]  # one per token in rejection mode, else empty
     stop: DraftStop | None = None  # why it follows the sequence no longer
@@ -97,10 +97,10 @@ class OutcomeRow(MessagePart, frozen=True):
     branch foresaw, or a proposal of somebody else's, needs no other word.
     """
 
-    seq: int
+    seq_id: int
     id: Count  # of that proposal; forecasts name it
-    base: Count  # committed length, prompt included
-    committed: tuple[TokenId, ...]  # ids since the base of the last outcome (or OPEN)
+    num_committed: Count  # committed length, prompt included
+    committed: tuple[TokenId, ...]  # ids since the last outcome (or OPEN)
     tokens: tuple[TokenId, ...]  # the proposal, whoever made it; none where the row runs plainly
     max_tokens: Count  # a branch grows no longer; its guess of the target's token not counted
     num_branches: Count  # guesses over all positions, on average
@@ -116,7 +116,7 @@ class ForecastRow(MessagePart, frozen=True):
     is, to the likeliest.
     """
 
-    seq: int
+    seq_id: int
     id: Count
     forks: tuple[tuple[Count, TokenId], ...]
     growth: tuple[tuple[Count, TokenId], ...]
@@ -125,11 +125,11 @@ class ForecastRow(MessagePart, frozen=True):
 
 
 class VerifyRow(MessagePart, frozen=True):
-    """Judge a chain drafted after position base - 1; no tokens is plain decoding."""
+    """Judge a chain drafted after position num_committed - 1; no tokens is plain decoding."""
 
-    seq: int
+    seq_id: int
     id: Count  # of the proposal, unique in the sequence
-    base: Count
+    num_committed: Count
     tokens: tuple[TokenId, ...]
     rows: tuple[SparseRow, ...]  # see ProposalRow
 
@@ -144,16 +144,16 @@ class TopRow(MessagePart, frozen=True):
 class PromptRow(MessagePart, frozen=True):
     """Log-probabilities of consecutive ids of a prompt, where the sequence asked for them."""
 
-    seq: int
+    seq_id: int
     start: Count  # position of the first of the ids; 1 or more
     logprobs: tuple[float, ...]  # raw
     top: tuple[TopRow, ...]
 
 
 class VerdictRow(MessagePart, frozen=True):
-    """What the target made of a proposal. With an error, only `seq` and `id` mean anything."""
+    """What the target made of a proposal. With an error, only `seq_id` and `id` mean anything."""
 
-    seq: int
+    seq_id: int
     id: Count
     num_accepted: Count
     token: TokenId  # recovered if a drafted token was rejected, else bonus

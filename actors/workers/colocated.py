@@ -46,7 +46,9 @@ class ColocatedWorker:
                 return self._round(message)
             case ToDraft():
                 if isinstance(message.message, Close):
-                    self._next = tuple(r for r in self._next if r.seq not in message.message.seqs)
+                    self._next = tuple(
+                        r for r in self._next if r.seq_id not in message.message.seq_ids
+                    )
                 return self._draft.handle(message.message)
             case _:
                 return self._target.handle(message)
@@ -66,10 +68,10 @@ class ColocatedWorker:
 
     def _round(self, message: Round) -> RoundReply:
         proposals = self._propose_rest(message.propose)
-        drafted = {row.seq: row for row in proposals.rows}
+        drafted = {row.seq_id: row for row in proposals.rows}
         rows = tuple(
             msgspec.structs.replace(row, tokens=found.tokens, rows=found.rows)
-            if (found := drafted.get(row.seq))
+            if (found := drafted.get(row.seq_id))
             else row
             for row in message.verify.rows
         )
@@ -96,7 +98,7 @@ class ColocatedWorker:
             proposals = self._draft.handle(message)
         except OutriderError as error:
             log.error("the draft of the pair failed: %s", error)
-            rows = tuple(ProposalRow(ask.seq, (), (), DraftStop.FAILED) for ask in message.rows)
+            rows = tuple(ProposalRow(ask.seq_id, (), (), DraftStop.FAILED) for ask in message.rows)
             return ProposeReply(rows, 0.0, 0.0, 0)
         assert isinstance(proposals, ProposeReply)
         return proposals
@@ -106,9 +108,9 @@ def _expected(
     asked: Propose, proposals: ProposeReply, verdicts: VerifyReply
 ) -> Iterator[ProposeRow]:
     """What the coordinator will ask next: each row from its verdict on, by the same k."""
-    judged = {row.seq: row for row in verdicts.rows if not row.error}
+    judged = {row.seq_id: row for row in verdicts.rows if not row.error}
     for ask, proposal in zip(asked.rows, proposals.rows, strict=True):
-        verdict = judged.get(ask.seq)
+        verdict = judged.get(ask.seq_id)
         if verdict is not None and proposal.stop is None:
             ids = (*proposal.tokens[: verdict.num_accepted], verdict.token)
-            yield ProposeRow(ask.seq, ask.base + len(ids), ids, ask.k)
+            yield ProposeRow(ask.seq_id, ask.num_committed + len(ids), ids, ask.k)

@@ -69,9 +69,9 @@ class DraftWorker(ModelWorker):
                 return self._propose(message)
             case Outcomes():
                 for row in message.rows:
-                    sequence = self.find(row.seq)
+                    sequence = self.find(row.seq_id)
                     self._forecaster.outcome(row, sequence)
-                    self.cache_full_pages(sequence, min(sequence.cache.len, row.base))
+                    self.cache_full_pages(sequence, min(sequence.cache.len, row.num_committed))
                 return Done()
             case _:
                 return super().step(message)
@@ -82,8 +82,8 @@ class DraftWorker(ModelWorker):
     def opened(self, sequence: WorkerSequence) -> None:
         self._check_ids(sequence, sequence.ids)
 
-    def closed(self, seq: int) -> None:
-        self._forecaster.forget(seq)
+    def closed(self, seq_id: int) -> None:
+        self._forecaster.forget(seq_id)
 
     def _stop(self, sequence: WorkerSequence, stop: DraftStop) -> None:
         sequence.draft_stop = stop
@@ -125,31 +125,31 @@ class DraftWorker(ModelWorker):
 
     def _begin(self, ask: ProposeRow) -> _Chain:
         """Take in what was committed; KV stays as far as it was drafted rightly."""
-        sequence = self.find(ask.seq)
+        sequence = self.find(ask.seq_id)
         if sequence.draft_stop:
             return _Chain(ask, sequence, 0)
-        known = ask.base - len(ask.committed)
+        known = ask.num_committed - len(ask.committed)
         if not 0 < known <= len(sequence.ids):
             raise ProtocolViolation(
-                f"Got ids from position {known} for sequence {ask.seq}, "
+                f"Got ids from position {known} for sequence {ask.seq_id}, "
                 f"expected 1 to {len(sequence.ids)}"
             )
         num_kept = _common_len(sequence.ids[known:], ask.committed)
         sequence.ids[known:] = ask.committed
         # The last id is computed again even where it was drafted rightly: its logits are needed.
-        valid = min(sequence.cache.len, known + num_kept, ask.base - 1)
+        valid = min(sequence.cache.len, known + num_kept, ask.num_committed - 1)
         self.runner.rollback(sequence.cache, valid)
         self.cache_full_pages(sequence, valid)
         self._check_ids(sequence, list(ask.committed))
         limit = ask.k
-        if ask.base + ask.k > self.runner.loaded.context_len:
-            limit = max(0, self.runner.loaded.context_len - ask.base)
+        if ask.num_committed + ask.k > self.runner.loaded.context_len:
+            limit = max(0, self.runner.loaded.context_len - ask.num_committed)
             if limit == 0:
                 self._stop(sequence, DraftStop.CONTEXT)
         return _Chain(ask, sequence, 0 if sequence.draft_stop else limit)
 
     def _prefill(self, row: PrefillRow) -> list[Segment]:
-        sequence = self.find(row.seq)
+        sequence = self.find(row.seq_id)
         start = sequence.cache.len
         end = min(start + row.num_tokens, len(sequence.ids) - 1)
         if end > self.runner.loaded.context_len:
@@ -159,14 +159,14 @@ class DraftWorker(ModelWorker):
         return [Segment(sequence.cache, sequence.ids[start:end], num_logits=0)]
 
     def _grow(self, chains: list[_Chain], logits: torch.Tensor) -> None:
-        position = [chain.ask.base + len(chain.tokens) for chain in chains]
+        position = [chain.ask.num_committed + len(chain.tokens) for chain in chains]
         for chain in chains:
             if chain.sequence.editor is not None and not chain.tokens:
                 chain.sequence.editor.take(chain.sequence.ids)
         edited = [(chain.sequence.editor, chain.tokens) for chain in chains]
         batch = DrawBatch(
             logits,
-            self.sampling(tuple(chain.ask.seq for chain in chains)),
+            self.sampling(tuple(chain.ask.seq_id for chain in chains)),
             np.array(position, np.int32),
             vocab_size=self._num_ids,
             top_m=TOP_M,
@@ -185,7 +185,7 @@ class DraftWorker(ModelWorker):
     def _finish(self, chain: _Chain) -> ProposalRow:
         chain.sequence.ids += chain.tokens
         stop = chain.sequence.draft_stop
-        return ProposalRow(chain.ask.seq, tuple(chain.tokens), tuple(chain.rows), stop)
+        return ProposalRow(chain.ask.seq_id, tuple(chain.tokens), tuple(chain.rows), stop)
 
 
 def _common_len(drafted: list[int], committed: tuple[int, ...]) -> int:

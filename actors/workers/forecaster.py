@@ -69,12 +69,12 @@ class Forecaster:
 
     def outcome(self, row: OutcomeRow, sequence: WorkerSequence) -> None:
         """Go on from what has come true, for the next proposal. Raises ProtocolViolation."""
-        if row.base - len(row.committed) != len(sequence.ids):
+        if row.num_committed - len(row.committed) != len(sequence.ids):
             raise ProtocolViolation(
-                f"Got ids from position {row.base - len(row.committed)} for sequence {row.seq}, "
-                f"expected from {len(sequence.ids)}"
+                f"Got ids from position {row.num_committed - len(row.committed)} for sequence "
+                f"{row.seq_id}, expected from {len(sequence.ids)}"
             )
-        before = self._forecasts.pop(row.seq, None)
+        before = self._forecasts.pop(row.seq_id, None)
         fed: list[Node] = []
         if before is not None:
             fed = before.tree.fed_along((*row.committed, *row.tokens))
@@ -91,14 +91,14 @@ class Forecaster:
             for node, token in zip(fed, row.committed, strict=False):
                 if node.next_token >= 0:
                     odds.learn(node.prob, is_right=node.next_token == token)
-        tree = TokenTree(sequence.ids[-1], row.base - 1, row.tokens, odds)
+        tree = TokenTree(sequence.ids[-1], row.num_committed - 1, row.tokens, odds)
         tree.inherit(fed[len(row.committed) :])
-        self._forecasts[row.seq] = ForecastTree(sequence, row, tree)
+        self._forecasts[row.seq_id] = ForecastTree(sequence, row, tree)
 
-    def forget(self, seq: int) -> None:
+    def forget(self, seq_id: int) -> None:
         """The sequence has ended, or begins anew."""
-        self._forecasts.pop(seq, None)
-        self._failed = [row for row in self._failed if row.seq != seq]
+        self._forecasts.pop(seq_id, None)
+        self._failed = [row for row in self._failed if row.seq_id != seq_id]
 
     def advance(self) -> Forecasts | None:
         """Forks that cost nothing, else one step; None if there is nothing left to do."""
@@ -132,12 +132,12 @@ class Forecaster:
         """Why the draft cannot follow any more."""
         if max((*row.committed, *row.tokens), default=0) >= self._runner.num_embeddings:
             return DraftStop.VOCABULARY
-        return DraftStop.CONTEXT if row.base >= self._runner.context_len else None
+        return DraftStop.CONTEXT if row.num_committed >= self._runner.context_len else None
 
     def _stop(self, sequence: WorkerSequence, id_: int, stop: DraftStop) -> None:
         sequence.draft_stop = stop
         self._runner.rollback(sequence.cache, 0)
-        self._failed.append(ForecastRow(sequence.row.seq, id_, (), (), (), stop))
+        self._failed.append(ForecastRow(sequence.row.seq_id, id_, (), (), (), stop))
 
     def _give_up(self, jobs: "list[ForecastJob]") -> None:
         """No pages for all of them: branches grow no more, then the last text waits for an outcome.
@@ -151,7 +151,7 @@ class Forecaster:
         last = jobs[-1].forecast
         last.is_over = True
         if not any(forecast.tree.parents for forecast in self._forecasts.values()):
-            del self._forecasts[last.sequence.row.seq]
+            del self._forecasts[last.sequence.row.seq_id]
             self._stop(last.sequence, last.asked.id, DraftStop.PAGES)
 
     def _job(self, forecast: ForecastTree, budget: int) -> "ForecastJob | None":
@@ -193,7 +193,7 @@ class Forecaster:
         ]
         batch = DrawBatch(
             logits,
-            self._sampling(tuple(row.seq for row in rows)),
+            self._sampling(tuple(row.seq_id for row in rows)),
             np.array([node.position + 1 for node in nodes], np.int32),
             vocab_size=self._num_ids,
             top_m=TOP_M,
@@ -222,7 +222,9 @@ class Forecaster:
                     sparse.append(tip.next_row)
             forks = tuple(forecast.tree.fork(asked.num_branches))
             if forks or growth:
-                rows.append(ForecastRow(asked.seq, asked.id, forks, tuple(growth), tuple(sparse)))
+                rows.append(
+                    ForecastRow(asked.seq_id, asked.id, forks, tuple(growth), tuple(sparse))
+                )
         return rows
 
 

@@ -75,7 +75,7 @@ class ModelWorker:
     def opened(self, sequence: WorkerSequence) -> None:
         """Called with each sequence just opened."""
 
-    def closed(self, seq: int) -> None:
+    def closed(self, seq_id: int) -> None:
         """Called before a sequence's pages are given back."""
 
     def handle(self, message: AnyMessage) -> AnyMessage:
@@ -84,8 +84,8 @@ class ModelWorker:
                 num_cached = tuple(self._open(row) for row in message.rows)
                 return OpenReply(self.runner.num_free_pages, num_cached)
             case Close():
-                for seq in message.seqs:
-                    self._close(seq)
+                for seq_id in message.seq_ids:
+                    self._close(seq_id)
                 return OpenReply(self.runner.num_free_pages)
             case Describe():
                 return self.description
@@ -100,24 +100,24 @@ class ModelWorker:
         return None
 
     def reset(self) -> None:
-        for seq in list(self._sequences):
-            self._close(seq)
+        for seq_id in list(self._sequences):
+            self._close(seq_id)
 
-    def find(self, seq: int) -> WorkerSequence:
+    def find(self, seq_id: int) -> WorkerSequence:
         """An open sequence. Raises ProtocolViolation."""
         try:
-            return self._sequences[seq]
+            return self._sequences[seq_id]
         except KeyError:
-            raise ProtocolViolation(f"Got sequence {seq}, which is not open here") from None
+            raise ProtocolViolation(f"Got sequence {seq_id}, which is not open here") from None
 
-    def sampling(self, seqs: tuple[int, ...]) -> SamplingMetadata:
+    def sampling(self, seq_ids: tuple[int, ...]) -> SamplingMetadata:
         """How rows of these sequences are sampled: the same in every round of theirs."""
-        found = self._samplings.get(seqs)
+        found = self._samplings.get(seq_ids)
         if found is None:
             if len(self._samplings) >= MAX_SAMPLINGS:
                 self._samplings.clear()
-            found = sampling_metadata([self.find(seq).row for seq in seqs])
-            self._samplings[seqs] = found
+            found = sampling_metadata([self.find(seq_id).row for seq_id in seq_ids])
+            self._samplings[seq_ids] = found
         return found
 
     def cache_full_pages(self, sequence: WorkerSequence, num_rows: int) -> None:
@@ -130,7 +130,7 @@ class ModelWorker:
 
     def _open(self, row: OpenRow) -> int:
         """Take it on: how many of its tokens have KV already. The last one never has."""
-        self._close(row.seq)
+        self._close(row.seq_id)
         ids = [*row.prompt_ids, *row.committed_ids]
         editor = None
         if row.edits is not None:
@@ -141,7 +141,7 @@ class ModelWorker:
         if self._shares_pages and row.prompt_top is None:  # those rows' logits are to be told
             pool.share(sequence.cache, names.upto(ids, (len(ids) - 1) // pool.page_size))
             sequence.num_named = len(sequence.cache.pages)
-        self._sequences[row.seq] = sequence
+        self._sequences[row.seq_id] = sequence
         self.opened(sequence)
         return sequence.cache.len
 
@@ -153,9 +153,9 @@ class ModelWorker:
             self._grammars = GrammarCompiler.of(folder, eos_ids, self.runner.vocab_size)
         return self._grammars
 
-    def _close(self, seq: int) -> None:
+    def _close(self, seq_id: int) -> None:
         self._samplings.clear()
-        sequence = self._sequences.pop(seq, None)
+        sequence = self._sequences.pop(seq_id, None)
         if sequence is not None:
-            self.closed(seq)
+            self.closed(seq_id)
             self.runner.close(sequence.cache)

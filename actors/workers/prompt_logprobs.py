@@ -84,4 +84,4 @@ def _row(told: _Told, logits: torch.Tensor) -> PromptRow:
     ids = row.prompt_ids[start : start + told.num_rows]
     own = logprobs[range(len(ids)), list(ids)]
     top = top_rows(logprobs, row.prompt_top) if row.prompt_top else ()
-    return PromptRow(row.seq, start, tuple(own.tolist()), top)
+    return PromptRow(row.seq_id, start, tuple(own.tolist()), top)

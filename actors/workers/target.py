@@ -40,8 +40,8 @@ class TargetWorker(ModelWorker):
         started = time.monotonic()
         chunks = [self._chunk(row) for row in message.rows]
         chunks += [self._prefill_chunk(row) for row in message.prefill]
-        seqs = [row.seq for row in message.rows] + [row.seq for row in message.prefill]
-        sequences = [self.find(seq) for seq in seqs]
+        seq_ids = [row.seq_id for row in message.rows] + [row.seq_id for row in message.prefill]
+        sequences = [self.find(seq_id) for seq_id in seq_ids]
         prompts = PromptLogprobs(chunks, sequences)
         logits = self.runner.forward(prompts.chunks)
         computed = time.monotonic()
@@ -54,27 +54,28 @@ class TargetWorker(ModelWorker):
         return VerifyReply(rows, started, computed - started, verdict_s, num_free, told)
 
     def _chunk(self, row: VerifyRow) -> Segment:
-        sequence = self.find(row.seq)
-        if row.base != len(sequence.ids):
+        sequence = self.find(row.seq_id)
+        if row.num_committed != len(sequence.ids):
             raise ProtocolViolation(
-                f"Got base={row.base} for sequence {row.seq}, expected {len(sequence.ids)}"
+                f"Got num_committed={row.num_committed} for sequence {row.seq_id}, "
+                f"expected {len(sequence.ids)}"
             )
         tokens = [*sequence.pending, *row.tokens]
         return Segment(sequence.cache, tokens, num_logits=len(row.tokens) + 1)
 
     def _prefill_chunk(self, row: PrefillRow) -> Segment:
-        sequence = self.find(row.seq)
+        sequence = self.find(row.seq_id)
         start = sequence.cache.len
         if start + row.num_tokens >= len(sequence.ids):
             raise ProtocolViolation(
-                f"Got {row.num_tokens} tokens to prefill in sequence {row.seq}, "
+                f"Got {row.num_tokens} tokens to prefill in sequence {row.seq_id}, "
                 f"expected fewer than {len(sequence.ids) - start}"
             )
         return Segment(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
 
     def _judge(self, rows: Many[VerifyRow], logits: torch.Tensor) -> tuple[VerdictRow, ...]:
-        sequences = [self.find(row.seq) for row in rows]
-        sampling = self.sampling(tuple(row.seq for row in rows))
+        sequences = [self.find(row.seq_id) for row in rows]
+        sampling = self.sampling(tuple(row.seq_id for row in rows))
         for sequence in sequences:
             if sequence.editor is not None:
                 sequence.editor.take(sequence.ids)
@@ -112,13 +113,13 @@ class TargetWorker(ModelWorker):
         error: int,
     ) -> VerdictRow:
         """Keep the accepted rows and the new id; KV beyond them is rolled back."""
-        self.runner.rollback(sequence.cache, row.base + (0 if error else num_accepted))
+        self.runner.rollback(sequence.cache, row.num_committed + (0 if error else num_accepted))
         if error:
             message = "the target's logits hold no finite value"
-            return VerdictRow(row.seq, row.id, 0, 0, (), message)
+            return VerdictRow(row.seq_id, row.id, 0, 0, (), message)
         sequence.ids += [*row.tokens[:num_accepted], token]
         raw = tuple(logprobs[: num_accepted + 1].tolist())
-        return VerdictRow(row.seq, row.id, num_accepted, token, raw, "")
+        return VerdictRow(row.seq_id, row.id, num_accepted, token, raw, "")
 
 
 def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> SpecDecodeMetadata:
@@ -141,7 +142,7 @@ def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Spe
             probs[at, : len(support.probs)] = support.probs
     return SpecDecodeMetadata(
         num_drafted=np.array([len(row.tokens) for row in rows], np.int32),
-        position=np.array([row.base for row in rows], np.int32),
+        position=np.array([row.num_committed for row in rows], np.int32),
         tokens=tokens,
         kind=np.array(kinds, np.uint8),
         support_ids=ids,

@@ -212,7 +212,7 @@ def takes_one_page_more(monkeypatch):
 
     def mutant(self, row):
         num_cached = open_(self, row)
-        sequence = self.find(row.seq)
+        sequence = self.find(row.seq_id)
         if num_cached + 16 < len(sequence.ids):
             self.runner.pool.reserve([(sequence.cache, 16)])
             sequence.cache.len += 16

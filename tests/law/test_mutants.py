@@ -73,10 +73,10 @@ def judges_the_neighbours_proposal(monkeypatch):
 
     def mutant(self, rows, logits):
         verdicts = judge(self, rows, logits)
-        seqs = [verdict.seq for verdict in verdicts][::-1]
+        seq_ids = [verdict.seq_id for verdict in verdicts][::-1]
         changed = [
-            type(v)(seq, v.id, 0, v.token, v.logprobs[-1:], "")
-            for v, seq in zip(verdicts, seqs, strict=True)
+            type(v)(seq_id, v.id, 0, v.token, v.logprobs[-1:], "")
+            for v, seq_id in zip(verdicts, seq_ids, strict=True)
         ]
         return tuple(changed)
 

@@ -104,8 +104,8 @@ class Simulation:
 
     def _num_lost(self) -> int:
         return sum(
-            token != self._text.token(seq, PROMPT_LEN + at)
-            for seq, output in enumerate(self._outputs, start=1)
+            token != self._text.token(seq_id, PROMPT_LEN + at)
+            for seq_id, output in enumerate(self._outputs, start=1)
             for at, token in enumerate(output)
         )
 

@@ -30,16 +30,16 @@ class Text:
     acceptance: float  # of each drafted token, if those before it were
     hit: float  # of an outcome that was given at least one guess
 
-    def token(self, seq: int, position: int) -> int:
-        return mixed(seq, position, 1) % NUM_WORDS
+    def token(self, seq_id: int, position: int) -> int:
+        return mixed(seq_id, position, 1) % NUM_WORDS
 
-    def drafted(self, seq: int, position: int) -> int:
+    def drafted(self, seq_id: int, position: int) -> int:
         """The draft's own token there."""
-        is_right = happens(self.acceptance, seq, position, 2)
-        return self.token(seq, position) if is_right else WRONG
+        is_right = happens(self.acceptance, seq_id, position, 2)
+        return self.token(seq_id, position) if is_right else WRONG
 
-    def guesses(self, seq: int, position: int, count: int) -> tuple[int, ...]:
+    def guesses(self, seq_id: int, position: int, count: int) -> tuple[int, ...]:
         """What the draft expects the target to draw there."""
         wrong = tuple(range(WRONG + 1, WRONG + 1 + count))
-        is_hit = happens(self.hit, seq, position, 3)
-        return (self.token(seq, position), *wrong[:-1]) if is_hit else wrong
+        is_hit = happens(self.hit, seq_id, position, 3)
+        return (self.token(seq_id, position), *wrong[:-1]) if is_hit else wrong

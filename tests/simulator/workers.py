@@ -70,8 +70,8 @@ class ModelledWorker:
                     self.open(row)
                 return OpenReply(10**9, (0,) * len(message.rows))
             case Close():
-                for seq in message.seqs:
-                    self.forget(seq)
+                for seq_id in message.seq_ids:
+                    self.forget(seq_id)
                 return OpenReply(10**9)
             case Ping():
                 return Pong(self.role, 1, 0, 0, 0)
@@ -121,35 +121,37 @@ class ModelledTarget(ModelledWorker):
         self._num_computed = {}  # tokens with KV, by sequence
 
     def open(self, row):
-        self._num_computed[row.seq] = 0
-        self._lens[row.seq] = len(row.prompt_ids) + len(row.committed_ids)
+        self._num_computed[row.seq_id] = 0
+        self._lens[row.seq_id] = len(row.prompt_ids) + len(row.committed_ids)
 
-    def forget(self, seq):
-        self._lens.pop(seq, None)
+    def forget(self, seq_id):
+        self._lens.pop(seq_id, None)
 
     async def step(self, message):
         assert isinstance(message, Verify)
         computed = self._num_computed
-        num_tokens = sum(row.base - computed[row.seq] + len(row.tokens) for row in message.rows)
+        num_tokens = sum(
+            row.num_committed - computed[row.seq_id] + len(row.tokens) for row in message.rows
+        )
         for row in message.prefill:
             num_tokens += row.num_tokens
-            computed[row.seq] += row.num_tokens
+            computed[row.seq_id] += row.num_tokens
         started_s, verify_s = self._loop.time(), self._verify_s(num_tokens)
         await self.works(verify_s)
         rows = tuple(self._judge(row) for row in message.rows)
         return VerifyReply(rows, started_s, verify_s, 0.0, num_free_pages=10**9)
 
     def _judge(self, row):
-        assert row.base == self._lens[row.seq]
+        assert row.num_committed == self._lens[row.seq_id]
         count = 0
         while count < len(row.tokens) and row.tokens[count] == self._text.token(
-            row.seq, row.base + count
+            row.seq_id, row.num_committed + count
         ):
             count += 1
-        self._num_computed[row.seq] = row.base + count
-        self._lens[row.seq] += count + 1
-        token = self._text.token(row.seq, row.base + count)
-        return VerdictRow(row.seq, row.id, count, token, (0.0,) * (count + 1), "")
+        self._num_computed[row.seq_id] = row.num_committed + count
+        self._lens[row.seq_id] += count + 1
+        token = self._text.token(row.seq_id, row.num_committed + count)
+        return VerdictRow(row.seq_id, row.id, count, token, (0.0,) * (count + 1), "")
 
 
 class ModelledDraft(ModelledWorker):
@@ -162,15 +164,15 @@ class ModelledDraft(ModelledWorker):
         self._text = text
         self._step_s = step_s  # of the number of tokens
         self._num_computed = {}  # committed tokens, by sequence
-        self._forecasts = {}  # seq -> (outcome, tree)
+        self._forecasts = {}  # seq_id -> (outcome, tree)
         self._odds = Odds()
 
     def open(self, row):
-        self._num_computed[row.seq] = 0
+        self._num_computed[row.seq_id] = 0
 
-    def forget(self, seq):
-        self._num_computed.pop(seq, None)
-        self._forecasts.pop(seq, None)
+    def forget(self, seq_id):
+        self._num_computed.pop(seq_id, None)
+        self._forecasts.pop(seq_id, None)
 
     async def step(self, message):
         match message:
@@ -188,8 +190,10 @@ class ModelledDraft(ModelledWorker):
         await self.works(seconds)
         rows = tuple(
             ProposalRow(
-                row.seq,
-                tuple(self._text.drafted(row.seq, row.base + at) for at in range(row.k)),
+                row.seq_id,
+                tuple(
+                    self._text.drafted(row.seq_id, row.num_committed + at) for at in range(row.k)
+                ),
                 (),
             )
             for row in message.rows
@@ -199,13 +203,13 @@ class ModelledDraft(ModelledWorker):
         )
 
     def _outcome(self, row):
-        before, fed = self._forecasts.get(row.seq), []
+        before, fed = self._forecasts.get(row.seq_id), []
         if before is not None:
             fed = before[1].fed_along((*row.committed, *row.tokens))
-            self._num_computed[row.seq] = before[1].first + len(fed)
-        tree = TokenTree(0, row.base - 1, row.tokens, self._odds)
+            self._num_computed[row.seq_id] = before[1].first + len(fed)
+        tree = TokenTree(0, row.num_committed - 1, row.tokens, self._odds)
         tree.inherit(fed[len(row.committed) :])
-        self._forecasts[row.seq] = row, tree
+        self._forecasts[row.seq_id] = row, tree
 
     async def advance(self):
         rows = [row for row, _ in self._steps(fed=False)]
@@ -214,35 +218,35 @@ class ModelledDraft(ModelledWorker):
             self._push(rows, 0, started_s, 0.0)
             return True
         jobs, num_tokens = [], 0
-        for seq, (asked, tree) in self._forecasts.items():
+        for seq_id, (asked, tree) in self._forecasts.items():
             indices = tree.hungry(asked.max_tokens, 1 << 30)
-            behind = 0 if tree.parents or not indices else tree.first - self._num_computed[seq]
+            behind = 0 if tree.parents or not indices else tree.first - self._num_computed[seq_id]
             if behind > STEP_TOKENS:
-                self._num_computed[seq] += STEP_TOKENS
+                self._num_computed[seq_id] += STEP_TOKENS
                 indices, behind = [], STEP_TOKENS
             num_tokens += len(indices) + behind
-            jobs.append((seq, tree, indices))
+            jobs.append((seq_id, tree, indices))
         if not num_tokens:
             return False
         seconds = self._step_s(num_tokens)
         await self.works(seconds)
-        for seq, tree, indices in jobs:
+        for seq_id, tree, indices in jobs:
             for index in indices:
-                self._expect(seq, tree.nodes[index])
+                self._expect(seq_id, tree.nodes[index])
             tree.feed(indices)
-        fed = {seq for seq, _, indices in jobs if indices}
-        rows = [row for row, seq in self._steps(fed=True) if seq in fed]
+        fed = {seq_id for seq_id, _, indices in jobs if indices}
+        rows = [row for row, seq_id in self._steps(fed=True) if seq_id in fed]
         self._push(rows, num_tokens, started_s, seconds)
         return True
 
-    def _expect(self, seq, node):
-        node.next_token = self._text.drafted(seq, node.position + 1)
+    def _expect(self, seq_id, node):
+        node.next_token = self._text.drafted(seq_id, node.position + 1)
         node.prob = 1 - (1 - self._text.acceptance) / DOUBTED
-        node.guesses = self._text.guesses(seq, node.position + 1, WIDEST + 1)
+        node.guesses = self._text.guesses(seq_id, node.position + 1, WIDEST + 1)
 
     def _steps(self, fed):
         """What changed, by sequence."""
-        for seq, (asked, tree) in self._forecasts.items():
+        for seq_id, (asked, tree) in self._forecasts.items():
             growth = (
                 tuple((number, tip.next_token) for number, tip in tree.grow(asked.min_chance))
                 if fed
@@ -250,7 +254,7 @@ class ModelledDraft(ModelledWorker):
             )
             forks = tuple(tree.fork(asked.num_branches))
             if forks or growth:
-                yield ForecastRow(seq, asked.id, forks, growth, ()), seq
+                yield ForecastRow(seq_id, asked.id, forks, growth, ()), seq_id
 
     def _push(self, rows, num_tokens, started_s, seconds):
         self.push(

@@ -108,7 +108,7 @@ async def test_closing_a_stream_frees_its_place_and_disturbs_nobody():
         assert bench.coordinator.kv_usage == 0
         with pytest.raises(StopAsyncIteration):
             await leaving.__anext__()
-    closed = {seq for m in bench.target.log if isinstance(m, Close) for seq in m.seqs}
+    closed = {seq_id for m in bench.target.log if isinstance(m, Close) for seq_id in m.seq_ids}
     assert closed == {1, 2, 3} or closed == {1, 2}  # the unread one may never have been opened
 
 
@@ -155,7 +155,7 @@ async def test_two_streams_of_one_task_are_fair():
 @pytest.mark.parametrize("num_pages", [5, 8])
 async def test_whoever_outgrows_the_pool_leaves_and_comes_back(num_pages):
     """The toy target checks that no forward needs more pages than there are."""
-    prompts = [(seq, *range(seq)) for seq in range(1, 9)]
+    prompts = [(seq_id, *range(seq_id)) for seq_id in range(1, 9)]
     async with Bench(num_pages=num_pages) as bench:
         texts = await asyncio.gather(*(bench.ids(prompt, max_tokens=50) for prompt in prompts))
         assert texts == [toy.continuation(prompt, 50) for prompt in prompts]
@@ -167,7 +167,7 @@ async def test_whoever_outgrows_the_pool_leaves_and_comes_back(num_pages):
 
 async def test_who_left_may_be_cancelled():
     async with Bench(num_pages=5) as bench:
-        streams = [bench.submit((seq, 2), max_tokens=60) for seq in range(1, 5)]
+        streams = [bench.submit((seq_id, 2), max_tokens=60) for seq_id in range(1, 5)]
         reading = [asyncio.create_task(anext(stream)) for stream in streams[1:]]
         staying = asyncio.create_task(bench_ids(streams[0]))
         while not bench.statistics.snapshot().num_preempted:

@@ -34,7 +34,7 @@ def computes_everything_at_once(patch):
     """What a new target has to compute is not cut into chunks."""
 
     def opened(self, num_cached):
-        self.num_prefilled = self.base - 1
+        self.num_prefilled = self.num_committed - 1
 
     patch.setattr(Sequence, "opened", opened)
 

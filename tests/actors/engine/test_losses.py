@@ -79,7 +79,7 @@ async def test_what_was_committed_is_opened_anew_and_computed_in_chunks():
         for i in range(3):
             assert begun[i] + rest[i] == toy.continuation([i] * 100, 60)
     opens = [row for m in bench.target.log if isinstance(m, Open) for row in m.rows]
-    assert [row.seq for row in opens] == [1, 2, 3]
+    assert [row.seq_id for row in opens] == [1, 2, 3]
     for row, ids in zip(opens, begun, strict=True):
         assert list(row.committed_ids[: len(ids)]) == ids
     verifies = [m for m in bench.target.log if isinstance(m, Verify)]
@@ -188,7 +188,7 @@ async def test_a_request_that_kills_every_target_is_given_up_and_later_ones_live
         judge, poison = toy.ToyTarget.judge, (6, 6, 6)
 
         def deadly(self, row):
-            if self.ids[row.seq][:3] == list(poison):
+            if self.ids[row.seq_id][:3] == list(poison):
                 bench.targets.peer.lose("Segmentation fault")
             return judge(self, row)
 

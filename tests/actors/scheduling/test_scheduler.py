@@ -13,11 +13,11 @@ def scheduler(num_pages=100, max_batch=8, max_waiting=4, token_budget=64, **limi
     return Scheduler(SchedulerConfig(num_pages, 16, max_batch, max_waiting, token_budget, **limits))
 
 
-def sequence(seq, prompt=4, max_tokens=12, queued_at=0.0, prompt_logprobs=None, **request):
+def sequence(seq_id, prompt=4, max_tokens=12, queued_at=0.0, prompt_logprobs=None, **request):
     """Prompts of other sequences begin differently; `prompt` is one, or its length."""
-    ids = prompt if isinstance(prompt, tuple) else (seq,) + (1,) * (prompt - 1)
+    ids = prompt if isinstance(prompt, tuple) else (seq_id,) + (1,) * (prompt - 1)
     sampling = SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs)
-    made = Sequence(seq, Request(ids, sampling, seed=0, **request), len(ids) + max_tokens)
+    made = Sequence(seq_id, Request(ids, sampling, seed=0, **request), len(ids) + max_tokens)
     made.queued_at = queued_at
     return made
 
@@ -28,7 +28,7 @@ def admitted(subject, num_free=100, now=0.0):
 
 
 def decoding(subject, each):
-    each.num_prefilled = each.base - 1
+    each.num_prefilled = each.num_committed - 1
     each.apply(Event.PREFILLED)
     return each
 

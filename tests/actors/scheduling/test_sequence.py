@@ -37,7 +37,7 @@ def test_commit_appends():
     subject.commit((7, 8))
     subject.commit((9,))
     assert subject.output_ids == [7, 8, 9]
-    assert (subject.base, subject.num_left) == (6, 4)
+    assert (subject.num_committed, subject.num_left) == (6, 4)
     assert subject.since(4) == (8, 9)
 
 
@@ -72,5 +72,5 @@ def test_reopening_computes_everything_again_under_a_new_proposal():
     subject.commit((7, 8))
     subject.reopen()
     assert subject.state is State.PREFILLING
-    assert (subject.base, subject.num_to_prefill) == (5, 4)
+    assert (subject.num_committed, subject.num_to_prefill) == (5, 4)
     assert (subject.output_ids, subject.num_proposals) == ([7, 8], 1)

@@ -35,7 +35,7 @@ def decoding(**speculation):
     request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0, speculation=wish)
     sequence = Sequence(7, request, 67)
     sequence.apply(Event.ADMIT)
-    sequence.num_prefilled = sequence.base - 1
+    sequence.num_prefilled = sequence.num_committed - 1
     sequence.apply(Event.PREFILLED)
     return sequence
 

@@ -30,7 +30,7 @@ def test_frames_survive_any_fragmentation(message, step):
 
 def test_the_wire_is_plain_msgpack():
     body = encode(Frame(3, Close((1,))))[HEADER.size :]
-    assert msgpack.unpackb(body) == {"id": 3, "body": {"type": "Close", "seqs": [1]}}
+    assert msgpack.unpackb(body) == {"id": 3, "body": {"type": "Close", "seq_ids": [1]}}
 
 
 def deep(depth):
@@ -43,12 +43,12 @@ GARBAGE = {
     "truncated": encode(Frame(1, OPEN))[HEADER.size : -3],
     "a list": msgpack.packb([1, 2]),
     "an unknown type": msgpack.packb({"id": 1, "body": {"type": "Exec", "code": "x"}}),
-    "an unknown field": msgpack.packb({"id": 1, "body": {"type": "Close", "seqs": [], "x": 1}}),
+    "an unknown field": msgpack.packb({"id": 1, "body": {"type": "Close", "seq_ids": [], "x": 1}}),
     "a missing field": msgpack.packb({"id": 1, "body": {"type": "Close"}}),
-    "a wrong type": msgpack.packb({"id": 1, "body": {"type": "Close", "seqs": ["a"]}}),
+    "a wrong type": msgpack.packb({"id": 1, "body": {"type": "Close", "seq_ids": ["a"]}}),
     "a negative token": msgpack.packb(
         {"id": 1, "body": {"type": "Verify", "rows": [
-            {"seq": 1, "id": 1, "base": 1, "tokens": [-1], "rows": []}], "prefill": []}}
+            {"seq_id": 1, "id": 1, "num_committed": 1, "tokens": [-1], "rows": []}], "prefill": []}}
     ),
     "an extension type": msgpack.packb({"id": 1, "body": msgpack.ExtType(4, b"x")}),
     "nesting in a field": b"\x82\xa2id\x01\xa4body\x82\xa4type\xa5Close\xa4seqs" + deep(200_000),

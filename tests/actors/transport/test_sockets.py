@@ -56,11 +56,11 @@ class Toy:
         match message:
             case Ping():
                 return Pong(self.role, os.getpid(), 0, 1, 1)
-            case Close(seqs=(1,)):
+            case Close(seq_ids=(1,)):
                 raise InvalidRequest("Got 1, expected 2")
-            case Close(seqs=(2,)):
+            case Close(seq_ids=(2,)):
                 raise ZeroDivisionError("a bug")
-            case Close(seqs=(3,)):
+            case Close(seq_ids=(3,)):
                 self.is_busy.set()
                 self.is_released.wait(PATIENCE_S)
                 return Done()

@@ -27,8 +27,8 @@ def pair():
     draft = DraftWorker(runner(), backend, Description(), 1000)
     worker = ColocatedWorker(TargetWorker(runner(), backend, Description()), draft)
     rows = tuple(
-        OpenRow(seq, (3, 4, 5 + seq), (), 1.0, 0, 1.0, 0.0, "coupled", seq, 0, 100)
-        for seq in (1, 2)
+        OpenRow(seq_id, (3, 4, 5 + seq_id), (), 1.0, 0, 1.0, 0.0, "coupled", seq_id, 0, 100)
+        for seq_id in (1, 2)
     )
     worker.handle(Open(rows))
     worker.handle(ToDraft(Open(rows)))
@@ -44,17 +44,17 @@ def play(pair, is_ahead, num_rounds=6, drop=None):
             pair.handle(Close((2,)))
             pair.handle(ToDraft(Close((2,))))
             del ids[2]
-        asked = tuple(ProposeRow(seq, len(ids[seq]), committed[seq], 3) for seq in ids)
-        verify = tuple(VerifyRow(seq, number + 1, len(ids[seq]), (), ()) for seq in ids)
+        asked = tuple(ProposeRow(seq_id, len(ids[seq_id]), committed[seq_id], 3) for seq_id in ids)
+        verify = tuple(VerifyRow(seq_id, number + 1, len(ids[seq_id]), (), ()) for seq_id in ids)
         answer = pair.handle(Round(Propose(asked, ()), Verify(verify, ())))
         if is_ahead:
             pair.advance()
         yield answer
         for proposal, verdict in zip(answer.proposals.rows, answer.verdicts.rows, strict=True):
             assert proposal.stop is None
-            seq = verdict.seq
-            committed[seq] = (*proposal.tokens[: verdict.num_accepted], verdict.token)
-            ids[seq] += committed[seq]
+            seq_id = verdict.seq_id
+            committed[seq_id] = (*proposal.tokens[: verdict.num_accepted], verdict.token)
+            ids[seq_id] += committed[seq_id]
 
 
 def texts(answers):

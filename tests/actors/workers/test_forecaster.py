@@ -26,9 +26,9 @@ from outrider.kernels.torch_backend import HostBackend
 PROMPT = (3, 14, 15, 9, 26)
 
 
-def open_row(seq=1, prompt=PROMPT, temperature=1.0, verification="coupled"):
+def open_row(seq_id=1, prompt=PROMPT, temperature=1.0, verification="coupled"):
     return OpenRow(
-        seq=seq,
+        seq_id=seq_id,
         prompt_ids=prompt,
         committed_ids=(),
         temperature=temperature,
@@ -92,25 +92,25 @@ class Book:
 def play(worker, rows, seed, num_rounds=20, most=3):
     """Random outcomes: hits, misses, foreign proposals, none; and forecasts cut at any step."""
     rng = random.Random(seed)
-    texts = {row.seq: list(row.prompt_ids) for row in rows}
+    texts = {row.seq_id: list(row.prompt_ids) for row in rows}
     proposals = dict.fromkeys(texts, ())
     committed = dict.fromkeys(texts, ())
     worker.handle(Open(tuple(rows)))
     for number in range(1, num_rounds + 1):
         asked = tuple(
             OutcomeRow(
-                seq,
+                seq_id,
                 number,
                 len(text),
-                committed[seq],
-                proposals[seq],
+                committed[seq_id],
+                proposals[seq_id],
                 max_tokens=most,
                 num_branches=rng.choice([4, 9]),
             )
-            for seq, text in texts.items()
+            for seq_id, text in texts.items()
         )
         worker.handle(Outcomes(asked))
-        books = {seq: Book() for seq in texts}
+        books = {seq_id: Book() for seq_id in texts}
         for _ in range(rng.choice([0, 1, 2, 3, 99])):
             pushed = worker.advance()
             if pushed is None:
@@ -118,24 +118,24 @@ def play(worker, rows, seed, num_rounds=20, most=3):
             for row in pushed.rows:
                 assert row.id == number
                 assert row.stop is None
-                books[row.seq].take(row)
-        yield {row.seq: (row, books[row.seq], list(texts[row.seq])) for row in asked}
-        for seq, book in books.items():
+                books[row.seq_id].take(row)
+        yield {row.seq_id: (row, books[row.seq_id], list(texts[row.seq_id])) for row in asked}
+        for seq_id, book in books.items():
             tokens, branch = (), []
             hit = rng.randrange(len(book.forks)) if book.forks and rng.random() < 0.7 else None
             if hit is None:
-                node = rng.randrange(len(proposals[seq]) + 1)
+                node = rng.randrange(len(proposals[seq_id]) + 1)
                 token = rng.randrange(5, 60)
             else:
                 node, token = book.forks[hit]
                 branch = book.branches[hit]
-            committed[seq] = (*proposals[seq][:node], token)
-            texts[seq] += committed[seq]
+            committed[seq_id] = (*proposals[seq_id][:node], token)
+            texts[seq_id] += committed[seq_id]
             if rng.random() < 0.8:
                 tokens = tuple(branch[: rng.randrange(4)])
             else:
                 tokens = tuple(rng.randrange(5, 60) for _ in range(rng.randrange(3)))
-            proposals[seq] = tokens
+            proposals[seq_id] = tokens
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def play(worker, rows, seed, num_rounds=20, most=3):
 def test_what_is_pushed_is_what_the_draft_says(architecture, temperature, verification):
     worker = draft_worker(architecture)
     rows = [
-        open_row(seq, PROMPT * seq, temperature=temperature, verification=verification)
-        for seq in (1, 2, 3)
+        open_row(seq_id, PROMPT * seq_id, temperature=temperature, verification=verification)
+        for seq_id in (1, 2, 3)
     ]
     num_forks = num_grown = 0
     for forecasts in play(worker, rows, seed=4):
-        for seq, (asked, book, text) in forecasts.items():
-            plain = Plain(worker, rows[seq - 1])
+        for seq_id, (asked, book, text) in forecasts.items():
+            plain = Plain(worker, rows[seq_id - 1])
             assert len(book.forks) == len(set(book.forks)) <= MOST * asked.num_branches
             for at in range(len(asked.tokens) + 1):
                 guesses = [token for node, token in book.forks if node == at]
@@ -292,19 +292,19 @@ def test_what_cannot_be_followed_is_said_once_and_costs_no_page():
     worker.handle(Open(rows))
     foreign = worker.runner.num_embeddings
     long = tuple([5] * (worker.runner.context_len - len(PROMPT)))
-    base = len(PROMPT)
+    num_committed = len(PROMPT)
     worker.handle(
         Outcomes(
             (
-                OutcomeRow(1, 1, base + 1, (foreign,), (), 2, 4),
-                OutcomeRow(2, 1, base + len(long), long, (), 2, 4),
-                OutcomeRow(3, 1, base, (), (), 2, 4),
+                OutcomeRow(1, 1, num_committed + 1, (foreign,), (), 2, 4),
+                OutcomeRow(2, 1, num_committed + len(long), long, (), 2, 4),
+                OutcomeRow(3, 1, num_committed, (), (), 2, 4),
             )
         )
     )
     rows = [row for row in iter_rows(worker)]
-    assert {row.seq: row.stop for row in rows if row.stop} == {1: "vocabulary", 2: "context"}
-    assert any(row.forks for row in rows if row.seq == 3)
+    assert {row.seq_id: row.stop for row in rows if row.stop} == {1: "vocabulary", 2: "context"}
+    assert any(row.forks for row in rows if row.seq_id == 3)
     worker.handle(Close((1, 2, 3)))
     assert worker.runner.num_free_pages == free
 
@@ -322,14 +322,21 @@ def crowded(num_pages, num_texts):
     return worker
 
 
-def forecast(worker, *seqs, number=1, committed=()):
-    """(seqs with forks, reasons) of the forecasts of a proposal of nothing."""
-    base = 20 + (number - 1) * len(committed)
+def forecast(worker, *seq_ids, number=1, committed=()):
+    """(sequences with forks, reasons) of the forecasts of a proposal of nothing."""
+    num_committed = 20 + (number - 1) * len(committed)
     worker.handle(
-        Outcomes(tuple(OutcomeRow(seq, number, base, committed, (), 6, 12) for seq in seqs))
+        Outcomes(
+            tuple(
+                OutcomeRow(seq_id, number, num_committed, committed, (), 6, 12)
+                for seq_id in seq_ids
+            )
+        )
     )
     rows = list(iter_rows(worker))
-    return {row.seq for row in rows if row.forks}, {row.seq: row.stop for row in rows if row.stop}
+    return {row.seq_id for row in rows if row.forks}, {
+        row.seq_id: row.stop for row in rows if row.stop
+    }
 
 
 @pytest.mark.usefixtures("everything_grows")
