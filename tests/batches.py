@@ -84,8 +84,12 @@ async def check(engine, sizes, ks, oracle=alone):
 
 async def pages_of(engine):
     """(free, all) pages of each worker."""
-    crew = [each for each in (engine._crew.target, engine._crew.draft) if each is not None]
-    pongs = [await (await supervisor.up()).call(Ping()) for supervisor in crew]
+    worker_group = [
+        each
+        for each in (engine._worker_group.target, engine._worker_group.draft)
+        if each is not None
+    ]
+    pongs = [await (await supervisor.up()).call(Ping()) for supervisor in worker_group]
     return [(pong.num_free_pages, pong.num_pages, pong.num_sequences) for pong in pongs]
 
 

@@ -3,7 +3,7 @@
 import itertools
 
 import toy
-from toy_crew import Place
+from toy_workers import Place
 
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.lookahead.fixed import FixedController

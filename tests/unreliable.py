@@ -14,7 +14,7 @@ from outrider.actors.transport.worker_client import InlineWorkerClient
 from outrider.actors.workers.loading import load_worker
 
 
-class SlowPeer(InlineWorkerClient):
+class SlowWorkerClient(InlineWorkerClient):
     """Answers after so many turns of the loop, in which the other worker may go on."""
 
     def __init__(self, worker, pid, rng, most_turns=8):
@@ -27,7 +27,7 @@ class SlowPeer(InlineWorkerClient):
         return await super().call(message)
 
 
-class UnreliablePeer(SlowPeer):
+class UnreliableWorkerClient(SlowWorkerClient):
     """And what it pushes may be lost, kept back, repeated, or cut in two and turned around."""
 
     def __init__(self, worker, pid, rng, trouble=0.3):
@@ -63,19 +63,19 @@ class UnreliablePeer(SlowPeer):
             take(self._kept.pop(self._rng.randrange(len(self._kept))))
 
 
-class UnreliableWiring(InlineExecutor):
-    """Both workers in this process, the draft behind an unreliable peer."""
+class UnreliableExecutor(InlineExecutor):
+    """Both workers in this process, the draft behind an unreliable client."""
 
     def __init__(self, seed=1, trouble=0.3):
         self._rng = random.Random(seed)
         self._trouble = trouble
-        self.peers = {}
+        self.clients = {}
 
     async def start(self, spec):
         worker = load_worker(spec)
         if spec.role == "target":
-            peer = SlowPeer(worker, os.getpid(), self._rng)
+            client = SlowWorkerClient(worker, os.getpid(), self._rng)
         else:
-            peer = UnreliablePeer(worker, os.getpid(), self._rng, self._trouble)
-        self.peers[spec.role] = peer
-        return peer
+            client = UnreliableWorkerClient(worker, os.getpid(), self._rng, self._trouble)
+        self.clients[spec.role] = client
+        return client

@@ -1,4 +1,4 @@
-"""The draft of a pair as a peer of its own: it shares its target's connection."""
+"""The draft of a pair as a client of its own: it shares its target's connection."""
 
 from outrider.actors.errors import OutriderError
 from outrider.actors.transport.messages import AnyMessage, Close, Describe, Open, Ping, ToDraft

@@ -1,6 +1,6 @@
 """The loop: schedule → propose → verify → commit, for every sequence of one engine.
 
-Owns the token lists, which are the only state that matters. Knows workers as peers that answer
+Owns the token lists, which are the only state that matters. Knows workers as clients that answer
 messages, kept up by supervisors; knows nothing of models, sockets or HTTP. Where proposals come
 from, and whether a round waits for them, is `proposer`'s to know.
 """
@@ -24,7 +24,7 @@ from outrider.actors.scheduling.sequence import Event, Sequence, State
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace, record_round
-from outrider.actors.text.stop_rules import StoppingCriteria
+from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.transport.messages import VerifyReply
 from outrider.actors.transport.rows import VerdictRow
 
@@ -198,7 +198,7 @@ class Coordinator:
                 self._proposer.draft.use(ColocatedDraftClient(successor))
             await self._target.reopen()
         if self._draft is not None:
-            self._proposer.draft.use(self._draft.peer)
+            self._proposer.draft.use(self._draft.client)
 
     def _lose_round(self, error: WorkerLost) -> None:
         """Nothing was committed: the next target is asked again, unless they keep dying of it."""

@@ -1,8 +1,8 @@
 """The engine: two workers, a coordinator and a tokenizer, started in order and stopped without a
 trace.
 
-What `outrider generate`, the HTTP routes and the tests talk to. Knows where workers live only as a
-Wiring.
+What `outrider generate`, the HTTP routes and the tests talk to. Knows where workers live only as
+an Executor.
 """
 
 import time
@@ -32,7 +32,7 @@ from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
-from outrider.actors.text.stop_rules import StoppingCriteria
+from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
 from outrider.actors.transport.messages import WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
@@ -54,7 +54,7 @@ class Engine:
         coordinator: Coordinator,
         scheduler: Scheduler,
         statistics: Statistics,
-        crew: WorkerGroup,
+        worker_group: WorkerGroup,
         resources: AsyncExitStack,
     ) -> None:
         self.info = info
@@ -62,7 +62,7 @@ class Engine:
         self.statistics = statistics
         self._coordinator = coordinator
         self._scheduler = scheduler
-        self._crew = crew
+        self._worker_group = worker_group
         self._resources = resources
         self._is_stopping = False
         self._num_seqs = 0
@@ -70,32 +70,32 @@ class Engine:
 
     @classmethod
     async def start(
-        cls, config: EngineConfig, wiring: Executor, progress: Progress = _silent
+        cls, config: EngineConfig, executor: Executor, progress: Progress = _silent
     ) -> "Engine":
         """Load everything. Raises OutriderError, with nothing left running."""
         async with AsyncExitStack() as resources:
-            resources.push_async_callback(wiring.close)
+            resources.push_async_callback(executor.close)
             tokenizer = _load_tokenizers(config, progress)
             supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
-            crew = WorkerGroup(_specs(config, tokenizer), wiring, supervision, progress)
-            resources.push_async_callback(crew.stop)
-            await crew.start()
-            facts = crew.facts
+            worker_group = WorkerGroup(_specs(config, tokenizer), executor, supervision, progress)
+            resources.push_async_callback(worker_group.stop)
+            await worker_group.start()
+            target_info = worker_group.target_info
             limits = SchedulerConfig(
-                facts.num_pages,
-                facts.page_size,
+                target_info.num_pages,
+                target_info.page_size,
                 config.options.max_batch,
                 config.options.max_waiting,
                 config.options.token_budget,
                 config.options.has_prefix_cache,
             )
             scheduler, statistics = Scheduler(limits), Statistics()
-            pipeline = _pipeline(config, wiring)
+            pipeline = _pipeline(config, executor)
             trace = resources.enter_context(Trace(config.options.trace))
             proposer = _proposer(config, pipeline, statistics, trace)
             coordinator = Coordinator(
-                crew.target,
-                crew.draft,
+                worker_group.target,
+                worker_group.draft,
                 proposer,
                 scheduler,
                 statistics,
@@ -105,9 +105,9 @@ class Engine:
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
-            info = _info_of(config, facts, pipeline)
+            info = _info_of(config, target_info, pipeline)
             kept = resources.pop_all()
-            return cls(info, tokenizer, coordinator, scheduler, statistics, crew, kept)
+            return cls(info, tokenizer, coordinator, scheduler, statistics, worker_group, kept)
         raise AssertionError("unreachable: the stack suppresses nothing")
 
     async def stop(self) -> None:
@@ -153,7 +153,7 @@ class Engine:
 
     def health(self) -> EngineHealth:
         """How it stands now."""
-        coordinator, workers = self._coordinator, self._crew.health()
+        coordinator, workers = self._coordinator, self._worker_group.health()
         status: Literal["ok", "degraded", "failed"] = "ok"
         reasons = [f"{w.role} {w.state}: {w.reason}" for w in workers if w.state != WorkerState.UP]
         if failure := coordinator.draft_failure:
@@ -162,7 +162,7 @@ class Engine:
             status = "degraded"
         if coordinator.failure is not None:
             reasons.insert(0, str(coordinator.failure))
-        if coordinator.failure is not None or self._crew.target.is_given_up:
+        if coordinator.failure is not None or self._worker_group.target.is_given_up:
             status = "failed"
         return EngineHealth(
             status,
@@ -205,17 +205,17 @@ def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
     return [target, draft]
 
 
-def _info_of(config: EngineConfig, facts: WorkerInfo, pipeline: Pipeline) -> EngineInfo:
+def _info_of(config: EngineConfig, worker: WorkerInfo, pipeline: Pipeline) -> EngineInfo:
     return EngineInfo(
-        target=facts.model,
+        target=worker.model,
         draft=None if config.used_draft is None else config.used_draft.name,
-        vocab_size=facts.vocab_size,
-        context_len=facts.context_len,
-        eos_ids=facts.eos_ids,
-        numerics=facts.numerics,
-        numerics_reason=facts.numerics_reason,
-        verdicts=facts.verdicts,
-        fingerprint=facts.fingerprint,
+        vocab_size=worker.vocab_size,
+        context_len=worker.context_len,
+        eos_ids=worker.eos_ids,
+        numerics=worker.numerics,
+        numerics_reason=worker.numerics_reason,
+        verdicts=worker.verdicts,
+        fingerprint=worker.fingerprint,
         pipeline=pipeline.value,
         drafters=tuple(
             chosen.kind.name
@@ -228,12 +228,12 @@ def _info_of(config: EngineConfig, facts: WorkerInfo, pipeline: Pipeline) -> Eng
     )
 
 
-def _pipeline(config: EngineConfig, wiring: Executor) -> Pipeline:
+def _pipeline(config: EngineConfig, executor: Executor) -> Pipeline:
     """The one asked for; by default the draft rides ahead where it has a core of its own."""
     if config.options.pipeline != "auto":
         return Pipeline(config.options.pipeline)
     can_overlap = (
-        config.used_draft is not None and not config.options.is_colocated and wiring.is_parallel
+        config.used_draft is not None and not config.options.is_colocated and executor.is_parallel
     )
     return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
 
@@ -241,12 +241,12 @@ def _pipeline(config: EngineConfig, wiring: Executor) -> Pipeline:
 def _proposer(
     config: EngineConfig, pipeline: Pipeline, statistics: Statistics, trace: Trace
 ) -> Proposer:
-    depth, has_draft = DraftLength(), config.used_draft is not None
+    draft_length, has_draft = DraftLength(), config.used_draft is not None
     return Proposer(
-        ForecastDraft(depth, statistics, trace)
+        ForecastDraft(draft_length, statistics, trace)
         if pipeline is Pipeline.FORECAST
-        else LockstepDraft(depth, config.options.token_budget, statistics, trace),
-        depth,
+        else LockstepDraft(draft_length, config.options.token_budget, statistics, trace),
+        draft_length,
         controller_of(
             Lookahead(config.options.lookahead),
             config.options.k,

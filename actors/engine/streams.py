@@ -14,7 +14,7 @@ from outrider.actors.errors import OutriderError
 from outrider.actors.scheduling.request import FinishReason, OutputDelta, TokenLogprobs
 from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
-from outrider.actors.text.stop_rules import StoppingCriteria
+from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.transport.rows import PromptRow, TopRow
 
 log = logging.getLogger(__name__)

@@ -47,11 +47,11 @@ class TargetClient:
     @property
     def is_away(self) -> bool:
         """Whether there is no target now."""
-        return self._supervisor.peer is None
+        return self._supervisor.client is None
 
     async def successor(self) -> WorkerClient | None:
         """Wait until the target is up: who that is if it is another one. Raises WorkerGone."""
-        client = self._supervisor.peer or await self._supervisor.up()
+        client = self._supervisor.client or await self._supervisor.up()
         if client is self._client:
             return None
         self._client, self.num_free_pages = client, self._scheduler.limits.num_pages

@@ -1,7 +1,7 @@
 """Where workers live: in this process, or each in its own. Ray's placement of them is in cluster/.
 
-A wiring starts a worker from its spec and hands back the peer to talk to it; there is one worker of
-a role at a time. Closing the wiring ends what it started.
+An executor starts a worker from its spec and hands back the client to talk to it; there is one
+worker of a role at a time. Closing the executor ends what it started.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Executor(Protocol):
     is_parallel: bool  # whether two workers can compute at the same time
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
-        """A running worker's peer; an earlier one of its role is ended. Raises OutriderError."""
+        """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         ...
 
     async def end(self, role: str) -> None:
@@ -62,7 +62,7 @@ class ProcessExecutor:
         """
         is_pinned: give target and draft cores of their own, where there are enough.
         keeps_off: keep the thread that starts a target, and those it starts from then on, off the
-            target's own cores until the wiring is closed. Nobody disturbs a forward then; for a
+            target's own cores until the executor is closed. Nobody disturbs a forward then; for a
             process that does nothing else.
         has_spare: keep one process ready with the libraries imported, some hundred megabytes, so
             that a restart only loads its model.
@@ -72,7 +72,7 @@ class ProcessExecutor:
         self._keeps_off = keeps_off
         self._has_spare = has_spare
         self._children: dict[str, WorkerProcess] = {}  # by role
-        self._peers: dict[str, WorkerClient] = {}
+        self._clients: dict[str, WorkerClient] = {}
         self._spare: WorkerProcess | None = None
         self._refilling = asyncio.Lock()
 
@@ -80,17 +80,17 @@ class ProcessExecutor:
         await self.end(spec.role)
         child = self._children[spec.role] = await self._child(spec.num_threads)
         own = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
-        endpoint = await child.load(spec, own or tuple(cores()))  # it began on those of our thread
+        address = await child.load(spec, own or tuple(cores()))  # it began on those of our thread
         if self._keeps_off and own and spec.role == "target":
             os.sched_setaffinity(0, cores() - set(own))
-        peer = self._peers[spec.role] = await SocketWorkerClient.open(endpoint)
+        client = self._clients[spec.role] = await SocketWorkerClient.open(address)
         if self._has_spare:
             await self._refill(spec.num_threads)
-        return peer
+        return client
 
     async def end(self, role: str) -> None:
-        if (peer := self._peers.pop(role, None)) is not None:
-            await peer.close()
+        if (client := self._clients.pop(role, None)) is not None:
+            await client.close()
         if (child := self._children.pop(role, None)) is not None:
             await child.end()
 

@@ -1,7 +1,7 @@
 """One worker's life: started, watched, and started again in its place when it is lost.
 
-Owns what is known of the worker's health, and when to try again. Knows a worker as a peer, and how
-to start and end one as two functions; knows nothing of sequences, processes or Ray.
+Owns what is known of the worker's health, and when to try again. Knows a worker as a client, and
+how to start and end one as two functions; knows nothing of sequences, processes or Ray.
 """
 
 import asyncio
@@ -78,15 +78,15 @@ class Supervisor:
         self._is_vital = role == "target"
         self._away_s = supervision.away_s
         self._losses: deque[float] = deque()  # when, within the window
-        self._peer: WorkerClient | None = None
+        self._client: WorkerClient | None = None
         self._health = WorkerHealth(role, 0, "", WorkerState.RESTARTING, "")
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def peer(self) -> WorkerClient | None:
-        """The worker, if it is up. A new worker is another peer."""
-        return None if self._peer is None or self._peer.is_lost else self._peer
+    def client(self) -> WorkerClient | None:
+        """The worker, if it is up. A new worker is another client."""
+        return None if self._client is None or self._client.is_lost else self._client
 
     @property
     def is_given_up(self) -> bool:
@@ -96,25 +96,25 @@ class Supervisor:
     async def up(self) -> WorkerClient:
         """The worker, as soon as it is up. Raises WorkerGone once it is given up."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self.peer is not None or self.is_given_up)
-        if (peer := self.peer) is None:
+            await self._changed.wait_for(lambda: self.client is not None or self.is_given_up)
+        if (client := self.client) is None:
             raise WorkerGone(f"The {self.role} is given up: {self._health.reason}")
-        return peer
+        return client
 
     def health(self) -> WorkerHealth:
         """How it stands."""
-        if self._health.state is WorkerState.UP and self.peer is None:  # lost a moment ago
+        if self._health.state is WorkerState.UP and self.client is None:  # lost a moment ago
             return replace(self._health, state=WorkerState.RESTARTING)
         return self._health
 
     async def start(self) -> WorkerClient:
         """Start the worker and watch it. Raises OutriderError if it cannot be started."""
         started = _now()
-        peer = await self._start()
+        client = await self._start()
         self._away_s = max(self._away_s, 2 * (_now() - started))
-        await self._take(peer)
+        await self._take(client)
         self._task = asyncio.create_task(self._run(), name=f"supervisor of the {self.role}")
-        return peer
+        return client
 
     async def stop(self) -> None:
         """Watch no longer; the worker is left as it is."""
@@ -123,13 +123,13 @@ class Supervisor:
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        while (peer := self._peer) is not None:
-            loss = await self._loss_of(peer)
+        while (client := self._client) is not None:
+            loss = await self._loss_of(client)
             lost_at = _now()
             log.warning("%s", loss)
-            self._peer = None
+            self._client = None
             self._note(reason=str(loss))
-            await peer.close()
+            await client.close()
             try:
                 async with asyncio.timeout(self._away_s if self._is_vital else None):
                     successor = await self._successor()
@@ -141,9 +141,9 @@ class Supervisor:
             log.warning("the %s is up again after %.2f s", self.role, pause_s)
             await self._take(successor)
 
-    async def _loss_of(self, peer: WorkerClient) -> OutriderError:
+    async def _loss_of(self, client: WorkerClient) -> OutriderError:
         """How the worker was lost, once it is. Answers come in order: a ping waits its turn."""
-        ended = asyncio.ensure_future(peer.ended())
+        ended = asyncio.ensure_future(client.ended())
         try:
             while True:
                 await asyncio.wait({ended}, timeout=self._supervision.ping_every_s)
@@ -152,11 +152,11 @@ class Supervisor:
                     return ended.result()
                 try:
                     async with asyncio.timeout(self._supervision.deadline_s):
-                        await peer.call(Ping())
+                        await client.call(Ping())
                 except TimeoutError:
                     self._note(num_hangs=self._health.num_hangs + 1)
                     return WorkerLost(
-                        f"The {self.role} (pid {peer.pid}) has not answered for "
+                        f"The {self.role} (pid {client.pid}) has not answered for "
                         f"{self._supervision.deadline_s:g} s"
                     )
                 except OutriderError as error:  # an answer too, or the end, which comes next
@@ -201,10 +201,10 @@ class Supervisor:
             self._note(state=WorkerState.FAILED, reason=reason)
             self._changed.notify_all()
 
-    async def _take(self, peer: WorkerClient) -> None:
+    async def _take(self, client: WorkerClient) -> None:
         async with self._changed:
-            self._peer = peer
-            self._note(state=WorkerState.UP, pid=peer.pid, node=peer.node)
+            self._client = client
+            self._note(state=WorkerState.UP, pid=client.pid, node=client.node)
             self._changed.notify_all()
 
     def _note(self, **changes: Any) -> None:

@@ -26,18 +26,18 @@ class WorkerGroup:
     def __init__(
         self,
         specs: Sequence[WorkerSpec],
-        wiring: Executor,
+        executor: Executor,
         supervision: RestartPolicy,
         progress: Progress,
     ) -> None:
-        self._wiring = wiring
+        self._executor = executor
         self._deadline_s = supervision.deadline_s
         self._progress = progress
-        self._facts: dict[str, WorkerInfo] = {}  # by role
+        self._infos: dict[str, WorkerInfo] = {}  # by role
         self._is_colocated = any(spec.colocated_draft is not None for spec in specs)
         self._supervisors = {
             spec.role: Supervisor(
-                spec.role, partial(self._start, spec), partial(wiring.end, spec.role), supervision
+                spec.role, partial(self._start, spec), partial(executor.end, spec.role), supervision
             )
             for spec in specs
         }
@@ -51,9 +51,9 @@ class WorkerGroup:
         return self._supervisors.get("draft")
 
     @property
-    def facts(self) -> WorkerInfo:
+    def target_info(self) -> WorkerInfo:
         """The target's, once it has started."""
-        return self._facts["target"]
+        return self._infos["target"]
 
     async def start(self) -> None:
         """Raises OutriderError, the first worker's that failed."""
@@ -65,7 +65,7 @@ class WorkerGroup:
             raise failures.exceptions[0] from None
 
     async def stop(self) -> None:
-        """Start no more workers; those that run are the wiring's to end."""
+        """Start no more workers; those that run are the executor's to end."""
         for supervisor in self._supervisors.values():
             await supervisor.stop()
 
@@ -79,27 +79,27 @@ class WorkerGroup:
     async def _start(self, spec: WorkerSpec) -> WorkerClient:
         self._progress(f"loading the {spec.role} from {spec.model}")
         started = time.perf_counter()
-        peer = await self._wiring.start(spec)
-        facts = await self._describe(peer)
-        known = self._facts.setdefault(spec.role, facts)
-        if spec.role == "target" and facts.fingerprint != known.fingerprint:
+        client = await self._executor.start(spec)
+        info = await self._describe(client)
+        known = self._infos.setdefault(spec.role, info)
+        if spec.role == "target" and info.fingerprint != known.fingerprint:
             raise ModelRefused(
-                f"Got a target of fingerprint {facts.fingerprint} at its restart, expected "
+                f"Got a target of fingerprint {info.fingerprint} at its restart, expected "
                 f"{known.fingerprint}: its files or its machine have changed, and so would texts"
             )
-        detail = f"numerics {facts.numerics}"
-        if facts.numerics_reason:
-            detail += f": {facts.numerics_reason}"
+        detail = f"numerics {info.numerics}"
+        if info.numerics_reason:
+            detail += f": {info.numerics_reason}"
         self._progress(
             f"{spec.role} ready in {time.perf_counter() - started:.1f} s: "
-            f"{facts.num_parameters / 1e6:.1f}M parameters, {facts.dtype} on {facts.device}, "
+            f"{info.num_parameters / 1e6:.1f}M parameters, {info.dtype} on {info.device}, "
             f"{detail}"
         )
-        return peer
+        return client
 
-    async def _describe(self, peer: WorkerClient) -> WorkerInfo:
+    async def _describe(self, client: WorkerClient) -> WorkerInfo:
         try:
             async with asyncio.timeout(self._deadline_s):
-                return cast(WorkerInfo, await peer.call(Describe()))
+                return cast(WorkerInfo, await client.call(Describe()))
         except TimeoutError:
-            raise WorkerLost(f"The {peer.role} did not say what it is") from None
+            raise WorkerLost(f"The {client.role} did not say what it is") from None

@@ -5,9 +5,9 @@ of.
 from collections.abc import Iterable
 from secrets import token_bytes
 
-from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.handshake import SECRET_LEN
 from outrider.actors.transport.server import WorkerServer
+from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers.loading import load_worker
 

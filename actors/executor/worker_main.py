@@ -1,7 +1,7 @@
 """`python -m outrider.actors.executor.worker_main [--spare]`: a worker as a child of a coordinator.
 
 Imports what a worker needs (a spare says so by an empty line), reads (spec, secret, socket folder,
-cores) as one line of JSON, answers (endpoint, "", "") or (null, error class, message), and serves
+cores) as one line of JSON, answers (address, "", "") or (null, error class, message), and serves
 until its standard input ends, which it does when the parent dies, however that came about.
 """
 

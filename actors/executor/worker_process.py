@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from outrider.actors.errors import WorkerLost
-from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.handshake import SECRET_LEN
+from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import error_of
 from outrider.actors.transport.worker_spec import WorkerSpec, thread_environment
 
@@ -96,14 +96,14 @@ class WorkerProcess:
 
 
 def _endpoint_of(spec: WorkerSpec, line: bytes) -> WorkerAddress:
-    """The worker's first line: its endpoint, or why there is none."""
+    """The worker's first line: its address, or why there is none."""
     if not line:
         raise WorkerLost(f"The {spec.role} ended while it was starting")
     try:
         answer = msgspec.json.decode(line, type=tuple[WorkerAddress | None, str, str])
     except msgspec.MsgspecError as error:
         raise WorkerLost(f"The {spec.role} answered {line[:80]!r}: {error}") from error
-    endpoint, kind, message = answer
-    if endpoint is None:
+    address, kind, message = answer
+    if address is None:
         raise error_of(kind, message)
-    return endpoint
+    return address

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from outrider.actors.runner.attention.compiled import CompiledAttention
 from outrider.actors.runner.attention.interface import AttentionParams
-from outrider.actors.runner.attention.paged import PagedAttention
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.cpu import layer_ops
 from outrider.actors.runner.cpu.linear import PackedLinear, PanelLinear, merged
@@ -77,7 +77,7 @@ class FusedAttention(nn.Module):
     """Stands for an attention module: qkv product, attend_projected, out product."""
 
     def __init__(
-        self, attention: Any, facts: AttentionParams, trace: AttentionProbe, min_rows: int
+        self, attention: Any, params: AttentionParams, trace: AttentionProbe, min_rows: int
     ) -> None:
         super().__init__()
         self.layer: int = attention.layer_idx
@@ -88,7 +88,7 @@ class FusedAttention(nn.Module):
         norms = [getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)]
         account(attention, [*parts, out, *norms])
         total = sum(part.out_features for part in parts)
-        if facts.sinks.numel() or value_width != width:
+        if params.sinks.numel() or value_width != width:
             raise NotRecognised("attention sinks, or values of another width than keys")
         if total != self.mixed_width + 2 * kv_heads * width:
             raise NotRecognised("projections of another width than the heads")
@@ -100,8 +100,8 @@ class FusedAttention(nn.Module):
             raise NotRecognised("a head norm of another width than a head")
         self.q_norm, self.k_norm = (weight.detach().numpy() for weight in weights)
         self.eps = np.float32(max((norm.eps for norm in found if norm is not None), default=0.0))
-        self.facts = facts
-        self.scale, self.softcap = np.float32(facts.scale), np.float32(facts.softcap)
+        self.params = params
+        self.scale, self.softcap = np.float32(params.scale), np.float32(params.softcap)
         self.qkv, self.out = merged(parts, min_rows), merged([out], min_rows)
         # Methods are found at once; a module looks for the modules in it at length.
         self.rows_in, self.rows_out = self.qkv.rows, self.out.rows
@@ -110,7 +110,7 @@ class FusedAttention(nn.Module):
         self,
         hidden_states: torch.Tensor,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        step: PagedAttention,
+        step: CompiledAttention,
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         """Shapes: hidden_states [1, T, H] → [1, T, H]."""
@@ -127,7 +127,7 @@ class FusedAttention(nn.Module):
         attend_projected(
             qkv, *rope, self.q_norm, self.k_norm, self.eps, *pool.layer(self.layer),
             step.tokens, step.paths, pool.table, pool.page_size,
-            self.facts.window, self.scale, self.softcap, mixed,
+            self.params.window, self.scale, self.softcap, mixed,
         )  # fmt: skip
         return self.rows_out(mixed)
 
@@ -188,7 +188,7 @@ class FusedLayer(nn.Module):
         self,
         hidden_states: torch.Tensor,
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        step: PagedAttention,
+        step: CompiledAttention,
         **_: Any,
     ) -> torch.Tensor:
         """Shapes: hidden_states [1, T, H] → [1, T, H]."""
@@ -271,8 +271,8 @@ def fuse_blocks(
             try:
                 layer = getattr(child, "layer_idx", None)
                 if isinstance(layer, int) and trace.is_rotary:
-                    facts = trace.facts[layer]
-                    changes.swap(parent, name, FusedAttention(child, facts, trace, min_rows))
+                    params = trace.params[layer]
+                    changes.swap(parent, name, FusedAttention(child, params, trace, min_rows))
                 elif hasattr(child, "down_proj"):
                     changes.swap(parent, name, FusedMlp(child, min_rows))
             except NotRecognised:

@@ -10,7 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from outrider.actors.runner.attention.paged import PagedAttention
+from outrider.actors.runner.attention.compiled import CompiledAttention, suits
+from outrider.actors.runner.attention.gathered import GatheredAttention
+from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.cpu.linear import PackedLinear, can_pack, pack_linears, padded_rows
 from outrider.actors.runner.cpu.norm import fuse_norms
@@ -48,7 +50,11 @@ class PagedModel:
         self, loaded: LoadedModel, traced: AttentionProbe, *, is_exact: bool, level: int
     ) -> None:
         self.model, self.device = loaded.model, loaded.device
-        self.is_exact = is_exact
+        self.attention: Callable[[KvPool, ForwardBatch], AttentionStep] = (
+            CompiledAttention
+            if suits(self.device, loaded.dtype)
+            else partial(GatheredAttention, is_by_row=is_exact)
+        )
         self.changes = ModulePatches()
         min_rows = 2 if is_exact else 1
         is_cpu = self.device == "cpu"
@@ -111,7 +117,7 @@ class PagedModel:
             "input_ids": table[None, :, 0],
             "position_ids": table[None, :, 1],
             "use_cache": False,
-            "step": PagedAttention(pool, step, is_by_row=self.is_exact),
+            "step": self.attention(pool, step),
         }
         if self.is_direct:
             hidden = self.body(**asked)[0][0].index_select(0, wanted)

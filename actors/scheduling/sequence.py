@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from outrider.actors.errors import IllegalTransition
 from outrider.actors.scheduling.request import FinishReason, Request
-from outrider.actors.transport.rows import LogitsParams, OpenRow
+from outrider.actors.transport.rows import LogitsParams, OpenRow, SamplingRow
 
 
 class State(Enum):
@@ -145,26 +145,28 @@ class Sequence:
 
     def open_row(self) -> OpenRow:
         """What a worker must know of it."""
-        sampling = self.request.sampling
+        request, sampling = self.request, self.request.sampling
         return OpenRow(
             seq_id=self.seq_id,
-            prompt_ids=self.request.prompt_ids,
+            prompt_ids=request.prompt_ids,
             committed_ids=tuple(self.output_ids),
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            min_p=sampling.min_p,
-            verification=self.request.speculation.verification.value,
-            seed=self.request.seed,
-            choice=self.request.choice,
+            sampling=SamplingRow(
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+                min_p=sampling.min_p,
+                verification=request.speculation.verification.value,
+                seed=request.seed,
+                choice=request.choice,
+                logits=self._logits_params(),
+            ),
             max_len=self.max_len,
-            cache_salt=self.request.cache_salt,
-            edits=self._edit_rules(),
+            cache_salt=request.cache_salt,
             num_top=sampling.num_top_logprobs,
             prompt_top=None if self.output_ids else sampling.prompt_logprobs,
         )
 
-    def _edit_rules(self) -> LogitsParams | None:
+    def _logits_params(self) -> LogitsParams | None:
         """What a worker does to its logits; None takes them as they are."""
         sampling = self.request.sampling
         penalties = sampling.frequency_penalty, sampling.presence_penalty

@@ -54,11 +54,11 @@ class Forecast:
 class ForecastDraft:
     """A draft worker that rides ahead, or none."""
 
-    def __init__(self, depth: DraftLength, statistics: Statistics, trace: Trace) -> None:
-        self._depth = depth
+    def __init__(self, draft_length: DraftLength, statistics: Statistics, trace: Trace) -> None:
+        self._draft_length = draft_length
         self._trace = trace
         self._statistics = statistics
-        self._peer: WorkerClient | None = None
+        self._client: WorkerClient | None = None
         self._opened: dict[int, int] = {}  # committed length it knows of, by sequence
         self._stopped: set[int] = set()  # of those, which it cannot follow any more
         self._forecasts: dict[int, Forecast] = {}
@@ -67,17 +67,17 @@ class ForecastDraft:
         self.passes: list[DraftPasses] = []
         self.failure = ""
 
-    def use(self, peer: WorkerClient | None) -> None:
-        if peer is not self._peer:
-            self._peer, self._untold = peer, None
+    def use(self, client: WorkerClient | None) -> None:
+        if client is not self._client:
+            self._client, self._untold = client, None
             for known in (self._opened, self._stopped, self._forecasts, self._found):
                 known.clear()
-            if peer is not None:
-                peer.on_push(self._take)
+            if client is not None:
+                client.on_push(self._take)
 
     def follow(self, running: list[Sequence]) -> None:
         self._tell()
-        if self._peer is None:
+        if self._client is None:
             return
         ended = tuple(self._opened.keys() - {s.seq_id for s in running})
         if ended:
@@ -86,12 +86,14 @@ class ForecastDraft:
                 self._forecasts.pop(seq_id, None)
                 self._found.pop(seq_id, None)
             self._stopped.difference_update(ended)
-            self._peer.tell(Close(ended))
-        new = [s for s in running if s.seq_id not in self._opened and self._depth.draft_k(s) > 0]
+            self._client.tell(Close(ended))
+        new = [
+            s for s in running if s.seq_id not in self._opened and self._draft_length.draft_k(s) > 0
+        ]
         if new:
             self._opened |= {s.seq_id: s.num_committed for s in new}
             for sequence in new:  # each by itself: the prompts of a full batch are no one frame
-                self._peer.tell(Open((sequence.open_row(),)))
+                self._client.tell(Open((sequence.open_row(),)))
 
     async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
         """The branches that came true. The draft is told of every proposal on its way, once the
@@ -128,12 +130,12 @@ class ForecastDraft:
 
     def _tell(self) -> None:
         outcomes, self._untold = self._untold, None
-        if outcomes is not None and self._peer is not None:
-            self._peer.tell(outcomes)
+        if outcomes is not None and self._client is not None:
+            self._client.tell(outcomes)
 
     def _proposal(self, sequence: Sequence, fill: Fallback) -> Proposal:
         branch = self._found.pop(sequence.seq_id, None)
-        k = self._depth.draft_k(sequence)
+        k = self._draft_length.draft_k(sequence)
         if branch is None or not branch.tokens or k == 0:
             return fill(sequence)
         return Proposal(tuple(branch.tokens[:k]), tuple(branch.rows[:k]), DRAFT)
@@ -144,7 +146,7 @@ class ForecastDraft:
         if (
             seq_id not in self._opened
             or seq_id in self._stopped
-            or not self._depth.draft_k(sequence)
+            or not self._draft_length.draft_k(sequence)
         ):
             return False
         known = self._forecasts.get(seq_id)  # of a prompt that takes several rounds
@@ -162,9 +164,9 @@ class ForecastDraft:
             num_committed=sequence.num_committed,
             committed=committed,
             tokens=proposal.tokens,
-            max_tokens=min(self._depth.draft_k(sequence), sequence.num_left - 2),
-            num_branches=self._depth.num_branches(sequence, len(proposal.tokens)),
-            min_chance=self._depth.min_chance(sequence),
+            max_tokens=min(self._draft_length.draft_k(sequence), sequence.num_left - 2),
+            num_branches=self._draft_length.num_branches(sequence, len(proposal.tokens)),
+            min_chance=self._draft_length.min_chance(sequence),
         )
 
     def _take(self, message: AnyMessage) -> None:

@@ -30,13 +30,13 @@ class LockstepDraft:
     """A draft worker in lockstep, or none: each round asks it and waits."""
 
     def __init__(
-        self, depth: DraftLength, token_budget: int, statistics: Statistics, trace: Trace
+        self, draft_length: DraftLength, token_budget: int, statistics: Statistics, trace: Trace
     ) -> None:
-        self._depth = depth
+        self._draft_length = draft_length
         self._trace = trace
         self._token_budget = token_budget
         self._statistics = statistics
-        self._peer: WorkerClient | None = None
+        self._client: WorkerClient | None = None
         self._opened: set[int] = set()  # sequences to close; it may have stopped to follow some
         self._num_told: dict[int, int] = {}  # committed length it knows of, where it follows
         self._behind: dict[int, int] = {}  # tokens it has yet to compute there before proposing
@@ -44,29 +44,31 @@ class LockstepDraft:
         self.passes: list[DraftPasses] = []
         self.failure = ""
 
-    def use(self, peer: WorkerClient | None) -> None:
-        if peer is not self._peer:
-            self._peer = peer
+    def use(self, client: WorkerClient | None) -> None:
+        if client is not self._client:
+            self._client = client
             self._late = None
             self._opened.clear()
             self._num_told.clear()
             self._behind.clear()
 
     def follow(self, running: list[Sequence]) -> None:
-        if self._peer is None:
+        if self._client is None:
             return
         ended = tuple(self._opened - {s.seq_id for s in running})
         if ended:
             self._opened.difference_update(ended)
             self._leave(ended)
-            self._peer.tell(Close(ended))
-        new = [s for s in running if s.seq_id not in self._opened and self._depth.draft_k(s) > 0]
+            self._client.tell(Close(ended))
+        new = [
+            s for s in running if s.seq_id not in self._opened and self._draft_length.draft_k(s) > 0
+        ]
         if new:
             self._opened |= {s.seq_id for s in new}
             self._num_told |= {s.seq_id: s.num_committed for s in new}
             self._behind |= {s.seq_id: s.num_committed - 1 for s in new}
             for sequence in new:  # each by itself: the prompts of a full batch are no one frame
-                self._peer.tell(Open((sequence.open_row(),)))
+                self._client.tell(Open((sequence.open_row(),)))
 
     async def propose(
         self, plan: SchedulerOutput, given: Given, fill: Fallback
@@ -93,7 +95,7 @@ class LockstepDraft:
         """What to ask the draft for this round, if anything. Who is behind catches up in chunks."""
         left, rows, prefill = self._token_budget, [], []
         for sequence in plan.rows:
-            seq_id, k = sequence.seq_id, self._depth.draft_k(sequence)
+            seq_id, k = sequence.seq_id, self._draft_length.draft_k(sequence)
             if seq_id not in self._num_told or k == 0 or seq_id in given:
                 continue
             size = self._catch_up(seq_id, left)
@@ -138,14 +140,14 @@ class LockstepDraft:
 
     async def _call(self, ask: Propose) -> ProposeReply | None:
         """The draft's answer; none if it failed, and then it does not follow these any more."""
-        peer = self._peer
-        assert peer is not None
+        client = self._client
+        assert client is not None
         try:
-            answer = await peer.call(ask)
+            answer = await client.call(ask)
             if not isinstance(answer, ProposeReply):
                 raise WorkerFailed(f"Got {type(answer).__name__}, expected ProposeReply")
         except OutriderError as error:
-            if not peer.is_lost:  # else another takes its place
+            if not client.is_lost:  # else another takes its place
                 log.error("the draft failed: %s", error)
                 self.failure = str(error)
                 self._leave([row.seq_id for row in ask.rows] + [row.seq_id for row in ask.prefill])

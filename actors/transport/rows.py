@@ -38,12 +38,9 @@ class LogitsParams(MessagePart, frozen=True):
     grammar: str
 
 
-class OpenRow(MessagePart, frozen=True):
-    """Everything a worker must know of a sequence; also the way back after a worker's death."""
+class SamplingRow(MessagePart, frozen=True):
+    """How a sequence's tokens are drawn and judged."""
 
-    seq_id: int
-    prompt_ids: tuple[TokenId, ...]
-    committed_ids: tuple[TokenId, ...]  # output so far
     temperature: float
     top_k: Count
     top_p: float
@@ -51,9 +48,18 @@ class OpenRow(MessagePart, frozen=True):
     verification: str  # "coupled" | "rejection"
     seed: UInt64
     choice: Count
+    logits: LogitsParams | None = None  # None takes the logits as they are
+
+
+class OpenRow(MessagePart, frozen=True):
+    """Everything a worker must know of a sequence; also the way back after a worker's death."""
+
+    seq_id: int
+    prompt_ids: tuple[TokenId, ...]
+    committed_ids: tuple[TokenId, ...]  # output so far
+    sampling: SamplingRow
     max_len: Count  # the sequence never grows beyond this many positions
     cache_salt: str = ""  # KV is shared only among sequences with the same one
-    edits: LogitsParams | None = None
     num_top: Count = 0  # likeliest ids to tell with each token
     prompt_top: Count | None = None  # and with each of the prompt's; None tells nothing of those
 

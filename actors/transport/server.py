@@ -20,9 +20,9 @@ from pathlib import Path
 
 from outrider.actors.errors import OutriderError, ProtocolViolation
 from outrider.actors.transport import handshake
-from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.framing import FrameReader, decode, encode
 from outrider.actors.transport.messages import PUSH, AnyMessage, Frame, Worker, WorkerError
+from outrider.actors.transport.worker_address import WorkerAddress
 
 MAX_UNPROVEN = 8  # connections in their handshake at once
 TOGETHER_S = 0.4e-3  # between two tellings of a worker that goes ahead

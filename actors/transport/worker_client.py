@@ -13,9 +13,9 @@ from typing import Protocol, cast
 from outrider.actors import errors
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
 from outrider.actors.transport import handshake
-from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.framing import FrameReader, decode, encode
 from outrider.actors.transport.messages import PUSH, AnyMessage, Frame, Worker, WorkerError
+from outrider.actors.transport.worker_address import WorkerAddress
 
 Take = Callable[[AnyMessage], None]
 
@@ -41,7 +41,7 @@ class WorkerClient(Protocol):
         ...
 
     def tell(self, message: AnyMessage) -> None:
-        """Send what is not answered. A peer that is lost loses it."""
+        """Send what is not answered. A client that is lost loses it."""
         ...
 
     def on_push(self, take: "Take") -> None:
@@ -107,10 +107,10 @@ class InlineWorkerClient:
 class SocketWorkerClient(asyncio.Protocol):
     """A worker behind a socket."""
 
-    def __init__(self, endpoint: WorkerAddress) -> None:
-        self.role = endpoint.role
-        self.pid = endpoint.pid
-        self.node = endpoint.node
+    def __init__(self, address: WorkerAddress) -> None:
+        self.role = address.role
+        self.pid = address.pid
+        self.node = address.node
         self._reader = FrameReader()
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[AnyMessage]] = {}
@@ -120,25 +120,25 @@ class SocketWorkerClient(asyncio.Protocol):
         self._take: Take = _drop
 
     @classmethod
-    async def open(cls, endpoint: WorkerAddress) -> "SocketWorkerClient":
+    async def open(cls, address: WorkerAddress) -> "SocketWorkerClient":
         """Connect and prove. Raises ProtocolViolation or WorkerLost."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(handshake.TIMEOUT_S):
-                sock = await _connect(endpoint)
+                sock = await _connect(address)
                 try:
-                    await _prove(sock, endpoint.secret)
-                    _, peer = await loop.create_connection(lambda: cls(endpoint), sock=sock)
+                    await _prove(sock, address.secret)
+                    _, client = await loop.create_connection(lambda: cls(address), sock=sock)
                 except BaseException:
                     sock.close()
                     raise
         except TimeoutError:
             raise WorkerLost(
-                f"The {endpoint.role} did not finish the handshake in {handshake.TIMEOUT_S} s"
+                f"The {address.role} did not finish the handshake in {handshake.TIMEOUT_S} s"
             ) from None
         except OSError as error:
-            raise WorkerLost(f"The {endpoint.role} cannot be reached: {error}") from error
-        return peer
+            raise WorkerLost(f"The {address.role} cannot be reached: {error}") from error
+        return client
 
     @property
     def is_lost(self) -> bool:
@@ -223,19 +223,19 @@ def error_of(kind: str, message: str) -> OutriderError:
     return WorkerFailed(f"{kind}: {message}")
 
 
-async def _connect(endpoint: WorkerAddress) -> socket.socket:
+async def _connect(address: WorkerAddress) -> socket.socket:
     loop = asyncio.get_running_loop()
-    if endpoint.is_local:
-        sock, address = socket.socket(socket.AF_UNIX), endpoint.unix_path
-    elif endpoint.tcp is not None:
-        family = socket.AF_INET6 if ":" in endpoint.tcp[0] else socket.AF_INET
-        sock, address = socket.socket(family), endpoint.tcp  # type: ignore[assignment]
+    if address.is_local:
+        sock, target = socket.socket(socket.AF_UNIX), address.unix_path
+    elif address.tcp is not None:
+        family = socket.AF_INET6 if ":" in address.tcp[0] else socket.AF_INET
+        sock, target = socket.socket(family), address.tcp  # type: ignore[assignment]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     else:
-        raise WorkerLost(f"The {endpoint.role} listens only on its own machine, not on this one")
+        raise WorkerLost(f"The {address.role} listens only on its own machine, not on this one")
     sock.setblocking(False)
     try:
-        await loop.sock_connect(sock, address)
+        await loop.sock_connect(sock, target)
     except BaseException:
         sock.close()
         raise

@@ -161,9 +161,9 @@ class DraftWorker(ModelWorker):
     def _grow(self, chains: list[_Chain], logits: torch.Tensor) -> None:
         position = [chain.ask.num_committed + len(chain.tokens) for chain in chains]
         for chain in chains:
-            if chain.sequence.editor is not None and not chain.tokens:
-                chain.sequence.editor.take(chain.sequence.ids)
-        edited = [(chain.sequence.editor, chain.tokens) for chain in chains]
+            if chain.sequence.processor is not None and not chain.tokens:
+                chain.sequence.processor.take(chain.sequence.ids)
+        edited = [(chain.sequence.processor, chain.tokens) for chain in chains]
         batch = DrawBatch(
             logits,
             self.sampling(tuple(chain.ask.seq_id for chain in chains)),
@@ -179,7 +179,7 @@ class DraftWorker(ModelWorker):
                 chain.limit = len(chain.tokens)
                 continue
             chain.tokens.append(int(draws.token[i]))
-            if acceptance_rule(chain.sequence.row) is AcceptanceRule.REJECTION:
+            if acceptance_rule(chain.sequence.row.sampling) is AcceptanceRule.REJECTION:
                 chain.rows.append(sparse_row(draws, i))
 
     def _finish(self, chain: _Chain) -> ProposalRow:

@@ -86,7 +86,11 @@ class Forecaster:
         if stop is not None:
             self._stop(sequence, row.id, stop)
             return
-        odds = None if acceptance_rule(sequence.row) is AcceptanceRule.REJECTION else self._odds
+        odds = (
+            None
+            if acceptance_rule(sequence.row.sampling) is AcceptanceRule.REJECTION
+            else self._odds
+        )
         if odds:
             for node, token in zip(fed, row.committed, strict=False):
                 if node.next_token >= 0:
@@ -182,11 +186,11 @@ class Forecaster:
         rows = [job.forecast.sequence.row for job in jobs for _ in job.nodes]
         nodes = [job.forecast.tree.nodes[index] for job in jobs for index in job.nodes]
         for job in jobs:
-            if job.forecast.sequence.editor is not None:
-                job.forecast.sequence.editor.take(job.forecast.sequence.ids)
+            if job.forecast.sequence.processor is not None:
+                job.forecast.sequence.processor.take(job.forecast.sequence.ids)
         edited = [
-            (job.forecast.sequence.editor, job.forecast.tree.path(index))
-            if job.forecast.sequence.editor
+            (job.forecast.sequence.processor, job.forecast.tree.path(index))
+            if job.forecast.sequence.processor
             else (None, ())
             for job in jobs
             for index in job.nodes
@@ -208,7 +212,7 @@ class Forecaster:
                 continue
             node.next_token, node.prob = tokens[at], probs[at]
             node.guesses = tuple(guess for guess in guesses[at] if guess >= 0)
-            if acceptance_rule(rows[at]) is AcceptanceRule.REJECTION:
+            if acceptance_rule(rows[at].sampling) is AcceptanceRule.REJECTION:
                 node.next_row = sparse_row(draws, at)
 
     def _rows(self, fed: tuple[ForecastTree, ...]) -> list[ForecastRow]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.actors.text.grammar import ALL, GrammarCompiler, GrammarMatcher, Mask, bits_of
-from outrider.actors.transport.rows import LogitsParams, OpenRow
+from outrider.actors.transport.rows import LogitsParams
 from outrider.kernels.contract.arrays import F32
 from outrider.kernels.contract.logits_edits import LogitsEdits
 
@@ -42,23 +42,23 @@ class LogitsProcessor:
     """The edits of one sequence."""
 
     def __init__(
-        self, row: OpenRow, rules: LogitsParams, width: int, grammars: GrammarsFor
+        self, params: LogitsParams, prompt_len: int, width: int, grammars: GrammarsFor
     ) -> None:
         """`width`: ids in a row of logits. Raises InvalidRequest where the grammar is none."""
-        self._rules, self._prompt_len, self._width = rules, len(row.prompt_ids), width
+        self._params, self._prompt_len, self._width = params, prompt_len, width
         self._is_in_text = np.zeros(width, bool)  # prompt and output
         self._counts = np.zeros(width, np.float32)  # in the output
         self._bias = np.zeros(width, np.float32)
-        for token_id, bias in zip(rules.bias_ids, rules.bias, strict=True):
+        for token_id, bias in zip(params.bias_ids, params.bias, strict=True):
             if token_id < width:
                 self._bias[token_id] += np.float32(bias)
-        self._ends = [token_id for token_id in rules.end_ids if token_id < width]
+        self._ends = [token_id for token_id in params.end_ids if token_id < width]
         self._num_taken = 0
         self._end_bits = bits_of(self._ends, width)
         self._matcher: GrammarMatcher | None = None
-        if rules.grammar_kind:
-            grammar = Grammar(GrammarKind(rules.grammar_kind), rules.grammar)
-            self._matcher = grammars(rules.eos_ids).matcher(grammar)
+        if params.grammar_kind:
+            grammar = Grammar(GrammarKind(params.grammar_kind), params.grammar)
+            self._matcher = grammars(params.eos_ids).matcher(grammar)
 
     @property
     def has_grammar(self) -> bool:
@@ -95,7 +95,7 @@ class LogitsProcessor:
         """
         assert self._matcher is not None
         self._matcher.masks(path, out)
-        num_early = self._rules.min_tokens - (self._num_taken - self._prompt_len)
+        num_early = self._params.min_tokens - (self._num_taken - self._prompt_len)
         for row in out[: max(0, num_early)]:
             others = row & ~self._end_bits
             if others.any():
@@ -107,22 +107,22 @@ class LogitsProcessor:
             counts[token_id] += position >= self._prompt_len
 
     def _entries(self, num_output: int, is_in_text: Flags, counts: F32) -> _Entries:
-        rules = self._rules
+        params = self._params
         is_edited = self._bias != 0
-        if rules.repetition != 1:
+        if params.repetition != 1:
             is_edited |= is_in_text
-        if rules.frequency or rules.presence:
+        if params.frequency or params.presence:
             is_edited |= counts > 0
         bias = self._bias
-        if num_output < rules.min_tokens and not self.has_grammar:
+        if num_output < params.min_tokens and not self.has_grammar:
             is_edited[self._ends] = True
             bias = bias.copy()
             bias[self._ends] = -np.inf
         ids = np.flatnonzero(is_edited).astype(np.int32)
         count = counts[ids]
-        penalty: F32 = np.float32(rules.frequency) * count
-        penalty += np.float32(rules.presence) * np.minimum(count, np.float32(1))
-        repetition = np.where(is_in_text[ids], np.float32(rules.repetition), np.float32(1))
+        penalty: F32 = np.float32(params.frequency) * count
+        penalty += np.float32(params.presence) * np.minimum(count, np.float32(1))
+        repetition = np.where(is_in_text[ids], np.float32(params.repetition), np.float32(1))
         return _Entries(ids, bias[ids], repetition, penalty)
 
 
@@ -132,19 +132,19 @@ def logits_edits(
     """The edits of each item's rows, one after another: after every prefix of its path, or after
     the whole path only (`is_last`). None where nobody edits.
     """
-    if not any(editor for editor, _ in items):
+    if not any(processor for processor, _ in items):
         return None
     entries: list[_Entries] = []
     masks: list[Mask] = []
-    for editor, path in items:
+    for processor, path in items:
         num_skipped = len(path) if is_last else 0
         num_rows = len(path) + 1 - num_skipped
-        entries += editor.rows(path, num_skipped) if editor else [NOTHING] * num_rows
+        entries += processor.rows(path, num_skipped) if processor else [NOTHING] * num_rows
         mask = np.full((len(path) + 1, -(-width // 32)), ALL, np.uint32)
-        if editor and editor.has_grammar:
-            editor.mask(path, mask)
+        if processor and processor.has_grammar:
+            processor.mask(path, mask)
         masks.append(mask[num_skipped:])
-    has_grammar = any(editor and editor.has_grammar for editor, _ in items)
+    has_grammar = any(processor and processor.has_grammar for processor, _ in items)
     return LogitsEdits(
         num_entries=np.array([len(row.ids) for row in entries], np.int32),
         ids=np.concatenate([row.ids for row in entries]),

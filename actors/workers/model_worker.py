@@ -40,7 +40,7 @@ class WorkerSequence:
     ids: list[int] = field(default_factory=list)  # prompt and committed; the draft's guesses after
     num_named: int = 0  # pages that others can share
     draft_stop: DraftStop | None = None  # why the draft does not follow it any more
-    editor: LogitsProcessor | None = None  # where its logits are not taken as they are
+    processor: LogitsProcessor | None = None  # where its logits are not taken as they are
 
     @property
     def pending(self) -> list[int]:
@@ -116,7 +116,7 @@ class ModelWorker:
         if found is None:
             if len(self._samplings) >= MAX_SAMPLINGS:
                 self._samplings.clear()
-            found = sampling_metadata([self.find(seq_id).row for seq_id in seq_ids])
+            found = sampling_metadata([self.find(seq_id).row.sampling for seq_id in seq_ids])
             self._samplings[seq_ids] = found
         return found
 
@@ -132,12 +132,14 @@ class ModelWorker:
         """Take it on: how many of its tokens have KV already. The last one never has."""
         self._close(row.seq_id)
         ids = [*row.prompt_ids, *row.committed_ids]
-        editor = None
-        if row.edits is not None:
-            editor = LogitsProcessor(row, row.edits, self.runner.vocab_size, self._grammars_for)
+        processor = None
+        if row.sampling.logits is not None:
+            processor = LogitsProcessor(
+                row.sampling.logits, len(row.prompt_ids), self.runner.vocab_size, self._grammars_for
+            )
         pool = self.runner.pool
         names = PrefixHasher(row.cache_salt, pool.page_size)
-        sequence = WorkerSequence(row, self.runner.open(), names, ids, editor=editor)
+        sequence = WorkerSequence(row, self.runner.open(), names, ids, processor=processor)
         if self._shares_pages and row.prompt_top is None:  # those rows' logits are to be told
             pool.share(sequence.cache, names.upto(ids, (len(ids) - 1) // pool.page_size))
             sequence.num_named = len(sequence.cache.pages)

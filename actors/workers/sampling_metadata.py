@@ -4,18 +4,18 @@ from collections.abc import Sequence as Many
 
 import numpy as np
 
-from outrider.actors.transport.rows import OpenRow
+from outrider.actors.transport.rows import SamplingRow
 from outrider.kernels.contract.verdict import AcceptanceRule, SamplingMetadata
 
 
-def acceptance_rule(row: OpenRow) -> AcceptanceRule:
+def acceptance_rule(row: SamplingRow) -> AcceptanceRule:
     """Greedy at temperature 0, else what the request chose."""
     if row.temperature == 0:
         return AcceptanceRule.GREEDY
     return AcceptanceRule.REJECTION if row.verification == "rejection" else AcceptanceRule.COUPLED
 
 
-def sampling_metadata(rows: Many[OpenRow]) -> SamplingMetadata:
+def sampling_metadata(rows: Many[SamplingRow]) -> SamplingMetadata:
     """One entry per row."""
     return SamplingMetadata(
         rule=np.array([acceptance_rule(row) for row in rows], np.uint8),

@@ -77,9 +77,9 @@ class TargetWorker(ModelWorker):
         sequences = [self.find(row.seq_id) for row in rows]
         sampling = self.sampling(tuple(row.seq_id for row in rows))
         for sequence in sequences:
-            if sequence.editor is not None:
-                sequence.editor.take(sequence.ids)
-        edited = [(s.editor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
+            if sequence.processor is not None:
+                sequence.processor.take(sequence.ids)
+        edited = [(s.processor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
         edits = logits_edits(edited, logits.shape[1], is_last=False)
         drafts = _proposals_of(rows, sequences)
         verdicts = self.backend.verify(VerifyBatch(logits, drafts, sampling, edits))
@@ -154,7 +154,7 @@ def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Spe
 def _supports(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Iterator[SparseRow | None]:
     """Per drafted token, the sparse row it was drawn from, or None where it is one-hot."""
     for row, sequence in zip(rows, sequences, strict=True):
-        if acceptance_rule(sequence.row) is AcceptanceRule.REJECTION and row.rows:
+        if acceptance_rule(sequence.row.sampling) is AcceptanceRule.REJECTION and row.rows:
             if len(row.rows) != len(row.tokens):
                 raise ProtocolViolation(
                     f"Got {len(row.rows)} draft rows for {len(row.tokens)} tokens, expected equal"

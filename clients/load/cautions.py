@@ -64,14 +64,14 @@ def _of_the_counts(summary: Summary) -> Iterator[str]:
 
 
 def _of_the_requests(measurement: Measurement) -> Iterator[str]:
-    summary, wish = measurement.summary, measurement.wish
-    if wish.must_ignore_eos is not False:
+    summary, spec = measurement.summary, measurement.spec
+    if spec.must_ignore_eos is not False:
         yield from (refusal for refusal in measurement.finding.refusals if "ignore_eos" in refusal)
         short = sum(r.num_output_tokens < r.max_tokens for r in summary.completed)
         if short:
             yield f"{short} answers were shorter than asked for: the model ended them"
-    num_asked = len(summary.records) + wish.num_warmups
-    distinct = wish.prompts.num_distinct
+    num_asked = len(summary.records) + spec.num_warmups
+    distinct = spec.prompts.num_distinct
     if distinct is not None and num_asked > distinct:
         yield f"{distinct} prompts were asked {num_asked} times: the server's caches had seen them"
     yield from _of_others(summary)

@@ -48,7 +48,7 @@ class LoadSpec:
 class Measurement:
     """What was wished, found and measured."""
 
-    wish: LoadSpec
+    spec: LoadSpec
     model: str
     finding: Finding
     body: Mapping[str, Any]  # of a request, without its prompt
@@ -67,15 +67,15 @@ class Stopped(OutriderClientError):
 
 
 class Measuring:
-    """Carries out one wish, once."""
+    """Carries out one spec, once."""
 
     def __init__(
         self,
-        wish: LoadSpec,
+        spec: LoadSpec,
         inner: "httpx.AsyncBaseTransport | None" = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._wish, self._clock = wish, clock
+        self._spec, self._clock = spec, clock
         self._inner = inner
         self._load: Load | None = None  # what is measured, once it has begun
         self._task: asyncio.Task[Any] | None = None
@@ -96,7 +96,7 @@ class Measuring:
     ) -> Measurement:
         """Find out, warm up, measure. Raises OutriderClientError where nothing can be measured."""
         self._task = asyncio.current_task()
-        transport = AsyncTransport(self._wish.connection, self._inner)
+        transport = AsyncTransport(self._spec.connection, self._inner)
         try:
             return await self._measure(transport, on_stage, on_record)
         except asyncio.CancelledError:
@@ -112,36 +112,36 @@ class Measuring:
         on_stage: Callable[[str], None],
         on_record: Callable[[RequestRecord], None],
     ) -> Measurement:
-        wish = self._wish
-        model = await served_model(self._sender(transport, ""), wish.connection.model)
+        spec = self._spec
+        model = await served_model(self._sender(transport, ""), spec.connection.model)
         sender = self._sender(transport, model)
         on_stage("finding out what the server tells")
-        finding = await probe(sender, wish.prompts.probes, wish.must_ignore_eos)
-        asks = wish.prompts.asks
-        if wish.num_warmups:
-            on_stage(f"warming up with {wish.num_warmups} requests")
-            await Load(sender, finding.dialect, asks, _warmup(wish), self._clock).measure()
+        finding = await probe(sender, spec.prompts.probes, spec.must_ignore_eos)
+        asks = spec.prompts.asks
+        if spec.num_warmups:
+            on_stage(f"warming up with {spec.num_warmups} requests")
+            await Load(sender, finding.dialect, asks, _warmup(spec), self._clock).measure()
         before, began_at = await _counters(sender), datetime.now().astimezone()
         on_stage("measuring")
-        self._load = Load(sender, finding.dialect, asks, wish.plan, self._clock)
+        self._load = Load(sender, finding.dialect, asks, spec.plan, self._clock)
         run = await self._load.measure(on_record)
         after = await _counters(sender)
         counters = after.since(before) if before and after else None
-        body = sender.target.body(Ask({}, next(wish.prompts.probes).max_tokens), finding.dialect)
-        summary = Summary(run, wish.objectives_ms, counters)
-        return Measurement(wish, model, finding, body, began_at, summary)
+        body = sender.target.body(Ask({}, next(spec.prompts.probes).max_tokens), finding.dialect)
+        summary = Summary(run, spec.objectives_ms, counters)
+        return Measurement(spec, model, finding, body, began_at, summary)
 
     def _sender(self, transport: AsyncTransport, model: str) -> Sender:
-        wish = self._wish
-        timeout_s = wish.connection.timeouts.total_s
+        spec = self._spec
+        timeout_s = spec.connection.timeouts.total_s
         assert timeout_s is not None
-        target = Target(wish.endpoint, model, wish.headers, wish.fields, timeout_s)
+        target = Target(spec.endpoint, model, spec.headers, spec.fields, timeout_s)
         return Sender(transport, target, self._clock)
 
 
-def _warmup(wish: LoadSpec) -> LoadPlan:
-    places = min(wish.num_warmups, wish.plan.concurrency or 1)
-    return LoadPlan(concurrency=places, num_requests=wish.num_warmups)
+def _warmup(spec: LoadSpec) -> LoadPlan:
+    places = min(spec.num_warmups, spec.plan.concurrency or 1)
+    return LoadPlan(concurrency=places, num_requests=spec.num_warmups)
 
 
 async def _counters(sender: Sender) -> ServerCounters | None:

@@ -37,18 +37,18 @@ def result_of(measurement: Measurement, command: str) -> dict[str, Any]:
 
 def _setting(measurement: Measurement) -> dict[str, Any]:
     """What was asked of whom, and when."""
-    wish, plan = measurement.wish, measurement.wish.plan
-    backend = "openai" if wish.endpoint is Endpoint.COMPLETIONS else "openai-chat"
+    spec, plan = measurement.spec, measurement.spec.plan
+    backend = "openai" if spec.endpoint is Endpoint.COMPLETIONS else "openai-chat"
     is_endless = plan.rate is None or math.isinf(plan.rate)
     return {
         "date": measurement.began_at.strftime("%Y%m%d-%H%M%S"),
         "backend": backend,
         "endpoint_type": backend,
-        "base_url": wish.connection.base_url,
+        "base_url": spec.connection.base_url,
         "model_id": measurement.model,
         "tokenizer_id": None,  # the server counts
         "system_fingerprint": measurement.fingerprint,
-        "prompts": wish.prompts.described,
+        "prompts": spec.prompts.described,
         "num_prompts": plan.num_requests,
         "duration_limit": plan.duration_s,
         "request_rate": "inf" if is_endless else plan.rate,
@@ -56,7 +56,7 @@ def _setting(measurement: Measurement) -> dict[str, Any]:
         "max_concurrency": plan.concurrency,
         "is_closed_loop": plan.rate is None,
         "seed": plan.seed,
-        "num_warmups": wish.num_warmups,
+        "num_warmups": spec.num_warmups,
         "request_body": dict(measurement.body),
         "refusals": list(measurement.finding.refusals),
     }

@@ -63,13 +63,13 @@ def check_nodes(
     if not nodes:
         raise InvalidConfig("The cluster has no machine that is alive")
     need = total(bundles)
-    wish = f"{num_replicas} × ({'; '.join(map(shown, bundles))})"
+    asked = f"{num_replicas} × ({'; '.join(map(shown, bundles))})"
     if placement == "STRICT_PACK":
         lacks = min((shortage(need, node) for node in nodes), key=lambda lack: sum(lack.values()))
         if lacks:
             spread = ", or set cluster.placement=PACK" if len(nodes) > 1 else ""
             raise InvalidConfig(
-                f"A replica needs {shown(need)} on one machine ({wish}); the best of "
+                f"A replica needs {shown(need)} on one machine ({asked}); the best of "
                 f"{len(nodes)} lacks {shown(lacks)}. Lower cluster.*_cpus or cluster.worker_gpus"
                 + spread
             )
@@ -77,7 +77,7 @@ def check_nodes(
     lacks = shortage(everything, total(nodes))
     if lacks:
         raise InvalidConfig(
-            f"The replicas need {shown(everything)} in all ({wish}); the cluster has "
+            f"The replicas need {shown(everything)} in all ({asked}); the cluster has "
             f"{shown(total(nodes))}, it lacks {shown(lacks)}"
         )
 

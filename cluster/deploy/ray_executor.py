@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.executor.executor import num_cores
-from outrider.actors.transport.endpoint import WorkerAddress
+from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 from outrider.cluster.deploy.sizing import BUNDLE_OF
@@ -48,9 +48,9 @@ class HostActor:
 
         self._host = WorkerHost(self._spec)
         tcp_host = ray.util.get_node_ip_address() if has_tcp else None
-        endpoint = self._host.listen(tcp_host, ports)
+        address = self._host.listen(tcp_host, ports)
         threading.Thread(target=self._end_with_coordinator, daemon=True).start()
-        return endpoint
+        return address
 
     def close(self) -> None:
         """Remove the sockets."""
@@ -73,22 +73,22 @@ class _Placed:
     """One actor, and what it takes to end it."""
 
     actor: Any
-    peer: WorkerClient | None = None
+    client: WorkerClient | None = None
     folder: Path | None = None  # of its socket, where that is on this machine
     process: int | None = None  # a pidfd there: unlike a pid, it never names another process
 
-    def connected(self, peer: WorkerClient, endpoint: WorkerAddress) -> None:
+    def connected(self, client: WorkerClient, address: WorkerAddress) -> None:
         """It has proved to be alive."""
-        self.peer = peer
-        if endpoint.is_local:
-            self.folder = Path(endpoint.unix_path).parent
+        self.client = client
+        if address.is_local:
+            self.folder = Path(address.unix_path).parent
             with contextlib.suppress(ProcessLookupError):  # gone already: nothing to kill
-                self.process = os.pidfd_open(endpoint.pid)
+                self.process = os.pidfd_open(address.pid)
 
     async def end(self) -> None:
         """Kill it. Ray only asks a process to end, which one that was stopped never hears."""
-        if self.peer is not None:
-            await self.peer.close()
+        if self.client is not None:
+            await self.client.close()
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.process, signal.SIGKILL)
@@ -121,16 +121,16 @@ class RayExecutor:
         self._placed: dict[str, _Placed] = {}  # by role
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
-        """A running worker's peer; an earlier one of its role is ended. Raises OutriderError."""
+        """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         await self.end(spec.role)
         placed = self._placed[spec.role] = _Placed(self._create(spec))
         try:
-            endpoint = await placed.actor.listen.remote(self._has_tcp, self._ports)
+            address = await placed.actor.listen.remote(self._has_tcp, self._ports)
         except RayError as error:
             raise translated(error, spec.role) from error
-        peer = await SocketWorkerClient.open(endpoint)
-        placed.connected(peer, endpoint)
-        return peer
+        client = await SocketWorkerClient.open(address)
+        placed.connected(client, address)
+        return client
 
     async def end(self, role: str) -> None:
         """Kill the worker of this role, however it is."""

@@ -90,8 +90,8 @@ class EngineReplica:
         ports = range(cluster.first_port, cluster.first_port + cluster.num_ports)
         has_tcp = cluster.placement != "STRICT_PACK"
         group = ray.util.get_current_placement_group()
-        wiring = RayExecutor(group, self._bundles, has_tcp, ports)
-        return await Engine.start(engine_config(self._config), wiring, self._say)
+        executor = RayExecutor(group, self._bundles, has_tcp, ports)
+        return await Engine.start(engine_config(self._config), executor, self._say)
 
     def _say(self, line: str) -> None:
         log.info(line)

@@ -79,14 +79,14 @@ def generate(
         drawn = secrets.randbits(64) - 2**63 if seed is None else seed
         seed_of(drawn)  # refused before the models are loaded
         text = sys.stdin.read() if prompt == "-" else prompt
-        wish = GenerateArgs(text, chat, sampling, drawn, speculation, stats, apart)
+        args = GenerateArgs(text, chat, sampling, drawn, speculation, stats, apart)
         try:
-            asyncio.run(_run(chosen, wish))
+            asyncio.run(_run(chosen, args))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
 
 
-async def _run(config: Config, wish: GenerateArgs) -> None:
+async def _run(config: Config, args: GenerateArgs) -> None:
     from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
     from outrider.actors.transport.worker_spec import worker_environment
     from outrider.cluster.deploy.launch import check_files
@@ -96,32 +96,32 @@ async def _run(config: Config, wish: GenerateArgs) -> None:
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 
-    wiring = ProcessExecutor(keeps_off=True) if wish.is_apart else InlineExecutor()
-    engine = await Engine.start(engine_config(config), wiring, report)
+    executor = ProcessExecutor(keeps_off=True) if args.is_apart else InlineExecutor()
+    engine = await Engine.start(engine_config(config), executor, report)
     try:
-        await _write(engine, wish)
+        await _write(engine, args)
     finally:
         await engine.stop()
-    if wish.has_stats:
+    if args.has_stats:
         from outrider.cluster.terminal.stats import print_stats
 
-        print_stats(engine.statistics.snapshot(), engine.info, wish.seed)
+        print_stats(engine.statistics.snapshot(), engine.info, args.seed)
 
 
-async def _write(engine: "Engine", wish: GenerateArgs) -> None:
+async def _write(engine: "Engine", args: GenerateArgs) -> None:
     from outrider.actors.scheduling.request import Request
 
     tokenizer = engine.tokenizer
     ids = (
-        tokenizer.render_chat([{"role": "user", "content": wish.prompt}])
-        if wish.is_chat
-        else tokenizer.encode(wish.prompt)
-        if wish.prompt
+        tokenizer.render_chat([{"role": "user", "content": args.prompt}])
+        if args.is_chat
+        else tokenizer.encode(args.prompt)
+        if args.prompt
         else []
     )
     mode = VerificationMode(engine.info.verification)
-    speculation = SpeculationParams(is_enabled=wish.is_speculated, verification=mode)
-    request = Request(tuple(ids), wish.sampling, seed_of(wish.seed), speculation=speculation)
+    speculation = SpeculationParams(is_enabled=args.is_speculated, verification=mode)
+    request = Request(tuple(ids), args.sampling, seed_of(args.seed), speculation=speculation)
     async with aclosing(engine.generate(request)) as chunks:
         async for chunk in chunks:
             typer.echo(chunk.text, nl=False)

@@ -195,9 +195,9 @@ async def compare(args):
             } | settings
             if name == "forecast F=1" and args.trace:
                 config["trace"] = args.trace
-            wiring = ProcessExecutor(keeps_off=True) if is_apart else InlineExecutor()
+            executor = ProcessExecutor(keeps_off=True) if is_apart else InlineExecutor()
             engine = await Engine.start(
-                EngineConfig(args.target, args.draft, EngineOptions(**config)), wiring
+                EngineConfig(args.target, args.draft, EngineOptions(**config)), executor
             )
             stack.push_async_callback(engine.stop)
             engines[name] = engine

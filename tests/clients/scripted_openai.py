@@ -87,7 +87,7 @@ class ScriptedServer(httpx.AsyncBaseTransport):
         self.is_closed = True
 
 
-def wish(
+def spec(
     plan: LoadPlan, shape: Shape | None = None, timeout_s: float = 1000.0, **more: Any
 ) -> LoadSpec:
     """A measurement of a server of no address."""
@@ -106,5 +106,5 @@ async def measured(
 ) -> Measurement:
     """By this loop's clock."""
     clock = more.pop("clock", asyncio.get_running_loop().time)
-    measuring = Measuring(wish(plan, **more), server, clock)
+    measuring = Measuring(spec(plan, **more), server, clock)
     return await measuring.measure(on_record=on_record)

@@ -12,7 +12,7 @@ from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 
 VOCAB = 4096  # the demo tokenizer's
-WIRINGS = {"inline": InlineExecutor, "process": ProcessExecutor}
+EXECUTORS = {"inline": InlineExecutor, "process": ProcessExecutor}
 
 
 def good(target):
@@ -67,12 +67,12 @@ def models(tmp_path_factory):
 @pytest.fixture
 def engine_of(models):
     @asynccontextmanager
-    async def start(architecture, kind, wiring="inline", has_draft=True, **config):
+    async def start(architecture, kind, executor="inline", has_draft=True, **config):
         target, draft = models(architecture, kind)
         draft = draft if has_draft else None
         config = {"kv_tokens": 8192, "numerics": "exact", "has_prefix_cache": False} | config
-        wiring = WIRINGS[wiring]() if isinstance(wiring, str) else wiring
-        engine = await Engine.start(EngineConfig(target, draft, EngineOptions(**config)), wiring)
+        executor = EXECUTORS[executor]() if isinstance(executor, str) else executor
+        engine = await Engine.start(EngineConfig(target, draft, EngineOptions(**config)), executor)
         try:
             yield engine
         finally:

@@ -25,9 +25,9 @@ def prompt_of(engine, text="What does str.split do?"):
     return tuple(engine.tokenizer.render_chat([{"role": "user", "content": text}]))
 
 
-@pytest.mark.parametrize("wiring", ["inline", "process"])
-async def test_32_streams_and_half_of_them_cancelled(engine_of, wiring):
-    async with engine_of("demo", "own", wiring=wiring) as engine:
+@pytest.mark.parametrize("executor", ["inline", "process"])
+async def test_32_streams_and_half_of_them_cancelled(engine_of, executor):
+    async with engine_of("demo", "own", executor=executor) as engine:
         sampling = SamplingParams(temperature=1.0, max_tokens=128, ignores_eos=True)
         prompt = prompt_of(engine)
         asked = [Request(prompt, sampling, seed) for seed in range(4)] * 8
@@ -154,6 +154,6 @@ async def test_a_short_context_draft_is_left_off_where_its_context_ends(models, 
 async def test_a_model_without_safetensors_is_refused_over_the_wire_too(models, variant):
     folder = variant("target")
     (folder / "model.safetensors").unlink()
-    for wiring in (InlineExecutor(), ProcessExecutor()):
+    for executor in (InlineExecutor(), ProcessExecutor()):
         with pytest.raises(ModelRefused, match="safetensors"):
-            await Engine.start(EngineConfig(folder), wiring)
+            await Engine.start(EngineConfig(folder), executor)

@@ -69,8 +69,8 @@ def events(rng):
 
 
 async def pages_in_use(engine):
-    crew = [engine._crew.target, engine._crew.draft]
-    pongs = [await (await each.up()).call(Ping()) for each in crew if each is not None]
+    worker_group = [engine._worker_group.target, engine._worker_group.draft]
+    pongs = [await (await each.up()).call(Ping()) for each in worker_group if each is not None]
     return sum(pong.num_pages - pong.num_free_pages + pong.num_sequences for pong in pongs)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from batches import PAIRS, alone, check, drained, known, output, requests, speculating
-from unreliable import UnreliableWiring
+from unreliable import UnreliableExecutor
 
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS
@@ -20,8 +20,8 @@ def hits(engine):
 
 @pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)
 async def test_output_equals_plain_decoding(engine_of, architecture, kind):
-    wiring = UnreliableWiring(trouble=0.0)
-    async with engine_of(architecture, kind, wiring=wiring, **FORECAST) as engine:
+    executor = UnreliableExecutor(trouble=0.0)
+    async with engine_of(architecture, kind, executor=executor, **FORECAST) as engine:
         sizes = (1, 8) if architecture != "demo" else (1, 3, 8)
         await check(engine, sizes, ks=(1, 3, 5), oracle=known)
         snapshot = engine.statistics.snapshot()
@@ -34,31 +34,31 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
 @pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("llama", "good")])
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_through_every_trouble(engine_of, architecture, kind, seed):
-    wiring = UnreliableWiring(seed, trouble=0.5)
+    executor = UnreliableExecutor(seed, trouble=0.5)
     async with engine_of(
-        architecture, kind, wiring=wiring, drafters=tuple(DRAFTERS), **FORECAST
+        architecture, kind, executor=executor, drafters=tuple(DRAFTERS), **FORECAST
     ) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
         assert hits(engine) > 100
-    assert wiring.peers["draft"].num_troubles > 100
+    assert executor.clients["draft"].num_troubles > 100
 
 
 async def test_over_sockets_too(engine_of):
-    async with engine_of("demo", "own", wiring="process", **FORECAST) as engine:
+    async with engine_of("demo", "own", executor="process", **FORECAST) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
         assert hits(engine) > 100
 
 
 async def test_with_the_controller_and_copies(engine_of):
     """k and the branches are the server's choice, and change as it learns."""
-    wiring = UnreliableWiring(trouble=0.2)
+    executor = UnreliableExecutor(trouble=0.2)
     config = {
         "lookahead": "adaptive",
         "drafters": tuple(DRAFTERS),
         "token_budget": 24,
         "max_batch": 5,
     }
-    async with engine_of("demo", "own", wiring=wiring, **config, **FORECAST) as engine:
+    async with engine_of("demo", "own", executor=executor, **config, **FORECAST) as engine:
         for sampling in ({"temperature": 0.0}, {"temperature": 1.0}):
             batch = requests(8, sampling, 4096, seed=6)
             expected = await alone(engine, batch)
@@ -82,9 +82,9 @@ async def test_without_a_draft(engine_of, models, pipeline):
 
 
 async def test_mixed_k_and_more_requests_than_places(engine_of):
-    wiring = UnreliableWiring(trouble=0.2)
+    executor = UnreliableExecutor(trouble=0.2)
     config = {"token_budget": 24, "max_batch": 5}
-    async with engine_of("llama", "good", wiring=wiring, **config, **FORECAST) as engine:
+    async with engine_of("llama", "good", executor=executor, **config, **FORECAST) as engine:
         batch = requests(8, {"temperature": 1.0}, 4096, seed=5)
         expected = await alone(engine, batch)
         asked = [speculating(each, k=index) for index, each in enumerate(batch)]
@@ -92,8 +92,8 @@ async def test_mixed_k_and_more_requests_than_places(engine_of):
 
 
 async def test_no_page_is_left_behind(engine_of):
-    wiring = UnreliableWiring(trouble=0.2)
-    async with engine_of("demo", "own", wiring=wiring, **FORECAST) as engine:
+    executor = UnreliableExecutor(trouble=0.2)
+    async with engine_of("demo", "own", executor=executor, **FORECAST) as engine:
         batch = requests(12, {"temperature": 1.0}, 4096, seed=5)
         streams = [engine.generate(speculating(each, k=4)) for each in batch]
         for number, stream in enumerate(streams):
@@ -109,8 +109,8 @@ async def test_no_page_is_left_behind(engine_of):
 
 async def test_rejection_finishes_in_the_same_pipeline(engine_of):
     """Its distribution is tested beside this; here: it runs, hits, and draft rows travel."""
-    wiring = UnreliableWiring(trouble=0.2)
-    async with engine_of("demo", "own", wiring=wiring, **FORECAST) as engine:
+    executor = UnreliableExecutor(trouble=0.2)
+    async with engine_of("demo", "own", executor=executor, **FORECAST) as engine:
         batch = requests(6, {"temperature": 1.0}, 4096, seed=9)
         asked = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
         await asyncio.gather(*(output(engine, each) for each in asked))

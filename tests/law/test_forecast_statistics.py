@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers as hf
 from kernels.statistics import chi_square_odds
-from unreliable import UnreliableWiring
+from unreliable import UnreliableExecutor
 
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import (
@@ -51,7 +51,7 @@ def joint(models):
     return tuple(prompt), found
 
 
-async def odds(engine_of, joint, wiring):
+async def odds(engine_of, joint, executor):
     prompt, probs = joint
     counts = dict.fromkeys(probs, 0)
     sampling = SamplingParams(
@@ -59,7 +59,7 @@ async def odds(engine_of, joint, wiring):
     )
     rule = SpeculationParams(k=3, verification=VerificationMode.REJECTION)
     config = {"pipeline": "forecast", "drafters": tuple(DRAFTERS)}
-    async with engine_of("demo", "own", wiring=wiring, **config) as engine:
+    async with engine_of("demo", "own", executor=executor, **config) as engine:
 
         async def one(seed):
             request = Request(prompt, sampling, seed=seed, speculation=rule)
@@ -75,7 +75,7 @@ async def odds(engine_of, joint, wiring):
 
 
 async def test_the_joint_is_the_targets(engine_of, joint):
-    assert await odds(engine_of, joint, UnreliableWiring(5, trouble=0.2)) > LIMIT
+    assert await odds(engine_of, joint, UnreliableExecutor(5, trouble=0.2)) > LIMIT
 
 
 async def test_rows_of_another_branch_are_caught(engine_of, joint, monkeypatch):
@@ -90,7 +90,7 @@ async def test_rows_of_another_branch_are_caught(engine_of, joint, monkeypatch):
         return replace(found, rows=rows)
 
     monkeypatch.setattr(ForecastDraft, "_proposal", mutant)
-    assert await odds(engine_of, joint, UnreliableWiring(5, trouble=0.2)) < LIMIT
+    assert await odds(engine_of, joint, UnreliableExecutor(5, trouble=0.2)) < LIMIT
 
 
 def replace_probs(row, token):

@@ -29,7 +29,9 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
     [("demo", "own", False), ("gemma2", "adversarial", True)],
 )
 async def test_over_sockets_too(engine_of, architecture, kind, is_colocated):
-    async with engine_of(architecture, kind, wiring="process", is_colocated=is_colocated) as engine:
+    async with engine_of(
+        architecture, kind, executor="process", is_colocated=is_colocated
+    ) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
 
 
@@ -102,7 +104,7 @@ async def test_rejection_is_a_function_of_the_seed_and_its_draft(engine_of):
 
 async def test_a_pair_drafts_ahead_of_being_asked(engine_of):
     """Over a socket most proposals are ready when they are asked for, and the text is the same."""
-    async with engine_of("demo", "own", wiring="process", is_colocated=True) as engine:
+    async with engine_of("demo", "own", executor="process", is_colocated=True) as engine:
         batch = requests(4, {"temperature": 1.0}, 4096, seed=3)
         expected = await alone(engine, batch)
         for k in (1, 4):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from batches import known, requests, speculating
 from pairwise import pairwise
-from unreliable import UnreliableWiring
+from unreliable import UnreliableExecutor
 
 from outrider.actors.errors import WorkerFailed
 from outrider.actors.scheduling.request import Resumed
@@ -98,9 +98,11 @@ def batch_of(cases, vocab):
 @pytest.mark.parametrize("name", ENGINES)
 async def test_everything_together(engine_of, architecture, kind, name):
     cases = pairwise(PARAMETERS)
-    wiring = UnreliableWiring(trouble=0.1) if "ahead" in name else "inline"
+    executor = UnreliableExecutor(trouble=0.1) if "ahead" in name else "inline"
     config = {"lookahead": "fixed", "token_budget": 48}
-    async with engine_of(architecture, kind, wiring=wiring, **ENGINES[name], **config) as engine:
+    async with engine_of(
+        architecture, kind, executor=executor, **ENGINES[name], **config
+    ) as engine:
         plain, asked = batch_of(cases, 4000)
         expected = await known(engine, plain, told)
         with_predictions = [
@@ -144,9 +146,9 @@ def check_promises(cases, expected, tokenizer):
 async def test_a_stream_is_taken_up_anywhere(engine_of, name):
     """Cut after any chunk: what was sent and what comes then are the whole; penalties go on."""
     cases = pairwise({n: v for n, v in PARAMETERS.items() if n not in ("prompt_logprobs", "top_k")})
-    wiring = UnreliableWiring(trouble=0.0) if "ahead" in name else "inline"
+    executor = UnreliableExecutor(trouble=0.0) if "ahead" in name else "inline"
     config = {"lookahead": "fixed"}
-    async with engine_of("demo", "own", wiring=wiring, **ENGINES[name], **config) as engine:
+    async with engine_of("demo", "own", executor=executor, **ENGINES[name], **config) as engine:
         _, asked = batch_of(cases, 4000)
         for request, _ in asked:
             chunks = [chunk async for chunk in engine.generate(request)]
@@ -167,10 +169,10 @@ async def test_prompt_logprobs_are_those_of_generating_it(engine_of):
     """The first prompt generates a text; as a prompt that text gets the same log-probabilities."""
     async with engine_of("demo", "own", token_budget=16) as engine:
         prompt = tuple(range(40, 60))
-        wish = SamplingParams(temperature=0.0, max_tokens=24, ignores_eos=True)
+        asked = SamplingParams(temperature=0.0, max_tokens=24, ignores_eos=True)
         request = requests(1, {}, 4000)[0]
-        first = await told(engine, replace(request, prompt_ids=prompt, sampling=wish))
-        again = replace(wish, max_tokens=1, prompt_logprobs=1)
+        first = await told(engine, replace(request, prompt_ids=prompt, sampling=asked))
+        again = replace(asked, max_tokens=1, prompt_logprobs=1)
         longer = prompt + tuple(first["ids"])
         second = await told(engine, replace(request, prompt_ids=longer, sampling=again))
         assert [row.token_id for row in second["prompt"]] == list(longer[1:])

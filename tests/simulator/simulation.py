@@ -110,11 +110,11 @@ class Simulation:
         )
 
 
-def _supervisor(peer):
+def _supervisor(client):
     async def start():
-        return peer
+        return client
 
     async def end():
         pass
 
-    return Supervisor(peer.role, start, end, RestartPolicy())
+    return Supervisor(client.role, start, end, RestartPolicy())

@@ -27,7 +27,7 @@ STEP_TOKENS = 256  # to catch up with in one step
 
 
 class ModelledWorker:
-    """A Peer: one thread that takes messages in order, each hop_s after it was sent."""
+    """A WorkerClient: one thread that takes messages in order, each hop_s after it was sent."""
 
     node = "here"
     is_lost = False

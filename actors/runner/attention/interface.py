@@ -25,7 +25,7 @@ class AttentionStep(Protocol):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        facts: "AttentionParams",
+        params: "AttentionParams",
     ) -> torch.Tensor: ...
 
 
@@ -60,8 +60,8 @@ def pool_attention(
     """Shapes: query [1, H, T, D], key and value [1, Hk, T, D] → [1, T, H, D]."""
     assert step is not None, "the model was called past the runner"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    facts = AttentionParams(scale, sliding_window, softcap, s_aux)
-    return step.attend(module, query, key, value, facts), None
+    params = AttentionParams(scale, sliding_window, softcap, s_aux)
+    return step.attend(module, query, key, value, params), None
 
 
 AttentionInterface.register(NAME, pool_attention)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from outrider.actors.errors import ModelRefused
+from outrider.actors.runner.attention.gathered import attend_span
 from outrider.actors.runner.attention.interface import NAME, AttentionParams
-from outrider.actors.runner.attention.paged import attend_span
 from outrider.actors.runner.kv.pool import Shape
 from outrider.actors.runner.model_loader import LoadedModel
 
@@ -23,7 +23,7 @@ KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 class AttentionProbe:
     """What every attention layer said of itself, in the order of layer_idx."""
 
-    facts: list[AttentionParams]
+    params: list[AttentionParams]
     shapes: list[Shape]
     num_heads: list[int]
     # The same text further on gives the same logits: positions enter by rotation alone, so a
@@ -44,7 +44,7 @@ class Recorder:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        facts: AttentionParams,
+        params: AttentionParams,
     ) -> torch.Tensor:
         layer = getattr(module, "layer_idx", None)
         if layer is None or layer in self.layers:
@@ -53,17 +53,17 @@ class Recorder:
         if getattr(module, "is_causal", True) is False:
             self.trouble = f"attention layer {layer} is not causal"
         self.layers[layer] = (
-            facts,
+            params,
             (key.shape[1], key.shape[-1], value.shape[-1]),
             query.shape[1],
         )
         num = query.shape[2]
         at = torch.arange(num, device=query.device)
         far = at[:, None] - at[None]
-        hidden = (far < 0) | (far >= facts.window) if facts.window else far < 0
+        hidden = (far < 0) | (far >= params.window) if params.window else far < 0
         bias = torch.zeros(num, num, dtype=query.dtype, device=query.device)
         bias = bias.masked_fill_(hidden, float("-inf"))
-        out = attend_span(query[0], key[0].transpose(0, 1), value[0].transpose(0, 1), bias, facts)
+        out = attend_span(query[0], key[0].transpose(0, 1), value[0].transpose(0, 1), bias, params)
         return out.transpose(0, 1)[None]
 
 
@@ -85,7 +85,7 @@ def trace(loaded: LoadedModel, tokens: list[int]) -> AttentionProbe:
         )
     ordered = [layers[index] for index in sorted(layers)]
     return AttentionProbe(
-        facts=[facts for facts, _, _ in ordered],
+        params=[params for params, _, _ in ordered],
         shapes=[shape for _, shape, _ in ordered],
         num_heads=[heads for _, _, heads in ordered],
         is_rotary=is_shift_invariant(model, ids, logits, loaded.context_len),
@@ -117,7 +117,7 @@ def missing_window(model: Any, layers: dict[int, tuple[AttentionParams, Shape, i
     kinds = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
     if kinds is None:
-        asked = any(facts.window for facts, _, _ in layers.values())
+        asked = any(params.window for params, _, _ in layers.values())
         return "its sliding window is only in the mask" if window and not asked else ""
     for number, kind in enumerate(kinds):
         if kind not in KNOWN_LAYERS:

@@ -41,17 +41,17 @@ class RequestSpec:
     keeps_output: bool = True  # False: only the prompt is of interest
 
 
-async def job_of(service: Service, body: GenerationFields, wish: RequestSpec, prefix: str) -> Job:
+async def job_of(service: Service, body: GenerationFields, spec: RequestSpec, prefix: str) -> Job:
     """Decide a request. Raises InvalidRequest or Overloaded."""
     engine, limits = service.started_engine, service.limits
-    _check_counts(body, wish, limits)
+    _check_counts(body, spec, limits)
     _check_vocabulary(body, engine.info.vocab_size)
-    seed = secrets.randbits(64) - 2**63 if wish.seed is None else wish.seed
-    requests = await _requests(engine, body, wish, seed_of(seed))
+    seed = secrets.randbits(64) - 2**63 if spec.seed is None else spec.seed
+    requests = await _requests(engine, body, spec, seed_of(seed))
     for request in requests:
         engine.check(request)
-    if wish.grammar is not None:
-        await check_grammar(engine, wish.grammar, limits, wish.grammar_param)
+    if spec.grammar is not None:
+        await check_grammar(engine, spec.grammar, limits, spec.grammar_param)
     return Job(
         f"{prefix}-{uuid.uuid4().hex}",
         engine,
@@ -59,7 +59,7 @@ async def job_of(service: Service, body: GenerationFields, wish: RequestSpec, pr
         seed,
         requests,
         body.num_choices,
-        wish.keeps_output,
+        spec.keeps_output,
     )
 
 
@@ -70,13 +70,13 @@ def check_model(service: Service, name: str | None) -> None:
 
 
 async def _requests(
-    engine: "Engine", body: GenerationFields, wish: RequestSpec, key: int
+    engine: "Engine", body: GenerationFields, spec: RequestSpec, key: int
 ) -> tuple[Request, ...]:
     """Every choice of every prompt."""
     exchange = current()
     scope = "" if exchange is None else exchange.cache_scope
     speculation = _speculation(body.speculation, engine.info.verification)
-    sampling = _sampling(body, wish)
+    sampling = _sampling(body, spec)
     expected = "" if body.prediction is None else body.prediction.text
     prediction = await encode(engine.tokenizer, expected, adds_special=False)
     return tuple(
@@ -87,17 +87,17 @@ async def _requests(
             choice,
             speculation,
             tuple(prediction),
-            wish.resumed,
+            spec.resumed,
             "" if exchange is None else exchange.tenant,
             0 if exchange is None else exchange.priority,
             scope + (body.cache_salt or ""),
         )
-        for ids in wish.prompts
+        for ids in spec.prompts
         for choice in range(body.num_choices)
     )
 
 
-def _sampling(body: GenerationFields, wish: RequestSpec) -> SamplingParams:
+def _sampling(body: GenerationFields, spec: RequestSpec) -> SamplingParams:
     names = (
         "temperature",
         "top_p",
@@ -111,32 +111,32 @@ def _sampling(body: GenerationFields, wish: RequestSpec) -> SamplingParams:
     given = {name: getattr(body, name) for name in names}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return SamplingParams(
-        max_tokens=wish.max_tokens,
+        max_tokens=spec.max_tokens,
         stop=body.stops,
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignores_eos=bool(body.ignore_eos),
         logit_bias=tuple(sorted((body.logit_bias or {}).items())),
-        grammar=wish.grammar,
-        num_top_logprobs=wish.num_top_logprobs,
-        prompt_logprobs=wish.num_prompt_logprobs,
+        grammar=spec.grammar,
+        num_top_logprobs=spec.num_top_logprobs,
+        prompt_logprobs=spec.num_prompt_logprobs,
         **chosen,
     )
 
 
-def _speculation(wish: SpeculationOptions | None, verification: str) -> SpeculationParams:
-    """The request's wish, with the server's mode of verification where it has none."""
-    wish = wish or SpeculationOptions()
-    mode = VerificationMode(wish.verification or verification)
-    return SpeculationParams(wish.enabled, wish.k, mode)
+def _speculation(asked: SpeculationOptions | None, verification: str) -> SpeculationParams:
+    """What the request asked, with the server's mode of verification where it has none."""
+    asked = asked or SpeculationOptions()
+    mode = VerificationMode(asked.verification or verification)
+    return SpeculationParams(asked.enabled, asked.k, mode)
 
 
-def _check_counts(body: GenerationFields, wish: RequestSpec, limits: ApiLimits) -> None:
-    n, most = body.num_choices, max(1, limits.max_choices // len(wish.prompts))
-    if len(wish.prompts) > limits.max_choices:
-        got = f"Got {len(wish.prompts)} prompts"
+def _check_counts(body: GenerationFields, spec: RequestSpec, limits: ApiLimits) -> None:
+    n, most = body.num_choices, max(1, limits.max_choices // len(spec.prompts))
+    if len(spec.prompts) > limits.max_choices:
+        got = f"Got {len(spec.prompts)} prompts"
         raise InvalidRequest(f"{got}, expected at most {limits.max_choices} choices", "prompt")
     if not 1 <= n <= most:
-        of = "" if len(wish.prompts) == 1 else f" of {len(wish.prompts)} prompts"
+        of = "" if len(spec.prompts) == 1 else f" of {len(spec.prompts)} prompts"
         raise InvalidRequest(f"Got n={n}, expected 1 ≤ n ≤ {most}{of}", "n")
     for param, given, limit in (
         ("logit_bias", body.logit_bias, limits.max_logit_bias),
@@ -146,9 +146,9 @@ def _check_counts(body: GenerationFields, wish: RequestSpec, limits: ApiLimits) 
             raise InvalidRequest(
                 f"Got {len(given)} ids in {param}, expected at most {limit}", param
             )
-    if body.min_tokens is not None and body.min_tokens > wish.max_tokens:
+    if body.min_tokens is not None and body.min_tokens > spec.max_tokens:
         raise InvalidRequest(
-            f"Got min_tokens={body.min_tokens}, expected at most max_tokens={wish.max_tokens}",
+            f"Got min_tokens={body.min_tokens}, expected at most max_tokens={spec.max_tokens}",
             "min_tokens",
         )
 

@@ -58,7 +58,7 @@ async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) 
     grammar, param = grammar_of(body)
     if offer is not None and offer.forced is not None:
         grammar, param = offer.forced, "tools"
-    wish = RequestSpec(
+    spec = RequestSpec(
         [ids],
         limit,
         body.num_top_logprobs,
@@ -67,7 +67,7 @@ async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) 
         param,
         seed=body.seed,
     )
-    return await job_of(service, body, wish, "chatcmpl")
+    return await job_of(service, body, spec, "chatcmpl")
 
 
 def _whole(

@@ -54,7 +54,7 @@ async def _job(service: Service, body: CompletionRequest) -> Job:
     tokenizer = service.started_engine.tokenizer
     limit = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     keeps_output = limit != 0 or not body.echo
-    wish = RequestSpec(
+    spec = RequestSpec(
         await prompt_ids(tokenizer, body.prompt, service.limits.max_prompts),
         limit if keeps_output else 1,
         body.num_top_logprobs,
@@ -63,7 +63,7 @@ async def _job(service: Service, body: CompletionRequest) -> Job:
         seed=body.seed,
         keeps_output=keeps_output,
     )
-    return await job_of(service, body, wish, "cmpl")
+    return await job_of(service, body, spec, "cmpl")
 
 
 def _whole(

@@ -82,7 +82,7 @@ async def _job(service: Service, body: GenerateRequest) -> Job:
         given, most = body.prompts or [], service.limits.max_prompts
         prompts = await prompt_ids(engine.tokenizer, given, most, "prompts")
     resume = body.resume
-    wish = RequestSpec(
+    spec = RequestSpec(
         prompts,
         DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
         body.num_top_logprobs,
@@ -91,7 +91,7 @@ async def _job(service: Service, body: GenerateRequest) -> Job:
         resumed=None if resume is None else Resumed(tuple(resume.generated_ids), resume.text_len),
         seed=body.seed if resume is None else resume.seed,
     )
-    return await job_of(service, body, wish, "gen")
+    return await job_of(service, body, spec, "gen")
 
 
 def _check_resume(resume: Resume, info: Any, allows_inexact: bool) -> None:

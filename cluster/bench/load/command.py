@@ -54,18 +54,18 @@ def serve(
     Latencies are by token: a chunk of m tokens is one gap and m − 1 of zero.
     """
     given = dict(locals())
-    from outrider.cluster.bench.load.load_spec import wish_of
+    from outrider.cluster.bench.load.load_spec import load_spec
     from outrider.cluster.bench.load.redaction import redacted
 
     files = given.pop("json_file"), given.pop("html_file")
     try:
         for file in filter(None, files):
             check_writable(file)
-        wish = wish_of(**given)
+        spec = load_spec(**given)
     except (ValueError, OSError) as error:
         raise client_flags.refusal(str(error)) from None
     command = redacted(sys.argv[1:])
-    measurement = _measured(wish)
+    measurement = _measured(spec)
     _write(measurement, command, *files)
     if measurement.summary.run.is_stopped:
         raise typer.Exit(client_flags.INTERRUPTED)
@@ -80,12 +80,12 @@ def check_writable(file: Path) -> None:
         raise ValueError(f"Got {file}, expected a file that can be written")
 
 
-def _measured(wish: "LoadSpec") -> "Measurement":
+def _measured(spec: "LoadSpec") -> "Measurement":
     from outrider.clients.errors import OutriderClientError
     from outrider.clients.load.measurement import Stopped
 
     try:
-        return asyncio.run(_measure(wish))
+        return asyncio.run(_measure(spec))
     except OutriderClientError as error:
         client_flags.refusal(str(error))  # its line; the exit code is another
         code = client_flags.INTERRUPTED if isinstance(error, Stopped) else FAILED
@@ -94,12 +94,12 @@ def _measured(wish: "LoadSpec") -> "Measurement":
         raise typer.Exit(client_flags.INTERRUPTED) from None
 
 
-async def _measure(wish: "LoadSpec") -> "Measurement":
+async def _measure(spec: "LoadSpec") -> "Measurement":
     """With a bar, and Ctrl-C as the end of the measurement; the second one ends the command."""
     from outrider.clients.load.measurement import Measuring
     from outrider.cluster.bench.load.progress import BenchProgress
 
-    measuring, loop = Measuring(wish), asyncio.get_running_loop()
+    measuring, loop = Measuring(spec), asyncio.get_running_loop()
 
     def stop() -> None:
         loop.remove_signal_handler(signal.SIGINT)
@@ -110,7 +110,7 @@ async def _measure(wish: "LoadSpec") -> "Measurement":
     with contextlib.suppress(NotImplementedError, ValueError):  # Windows, or not the main thread
         loop.add_signal_handler(signal.SIGINT, stop)
     try:
-        with BenchProgress(wish.plan) as progress:
+        with BenchProgress(spec.plan) as progress:
             return await measuring.measure(progress.stage, progress.record)
     finally:
         gc.unfreeze()

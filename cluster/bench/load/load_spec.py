@@ -21,7 +21,7 @@ CONNECT_S = 10.0
 NUM_PROMPTS = 100  # without a number and a duration
 
 
-def wish_of(
+def load_spec(
     *,
     url: str | None,
     api_key: str | None,
@@ -43,7 +43,7 @@ def wish_of(
     goodput: list[str] | None,
     **lengths: Any,
 ) -> LoadSpec:
-    """The wish that the flags add up to. Raises ValueError, or OSError."""
+    """The spec that the flags add up to. Raises ValueError, or OSError."""
     where = _endpoint(endpoint, prompts)
     source = _prompts(prompts, where, seed, **lengths)
     if rate is None:

@@ -29,15 +29,15 @@ def print_summary(measurement: Measurement) -> None:
 
 
 def _totals(measurement: Measurement) -> Table:
-    summary, wish = measurement.summary, measurement.wish
+    summary, spec = measurement.summary, measurement.spec
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    where = f"{wish.endpoint.value} of {wish.connection.base_url}"
+    where = f"{spec.endpoint.value} of {spec.connection.base_url}"
     rows = [
         ("server", f"{measurement.model}, {where}"),
-        ("load", load_words(wish.plan)),
-        ("prompts", wish.prompts.described),
+        ("load", load_words(spec.plan)),
+        ("prompts", spec.prompts.described),
         *figures(summary),
         *(("speculation", speculation_words(told)) for told in summary.speculations[:1]),
         ("counted by", counted_words(summary)),

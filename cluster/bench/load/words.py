@@ -35,7 +35,7 @@ MEANINGS = {  # by its name in a summary
 
 def latency_rows(measurement: Measurement) -> Iterator[TableRow]:
     """Those that say something; a closed loop has neither a schedule nor a queue."""
-    plan = measurement.wish.plan
+    plan = measurement.spec.plan
     silent = {
         "lateness": plan.rate is None,
         "client_queue_time": plan.rate is None or plan.concurrency is None,

@@ -15,7 +15,7 @@ def forgets_to_open_again(patch):
 
     async def attend(self):
         await self._target.successor()
-        self._proposer.draft.use(self._draft.peer)
+        self._proposer.draft.use(self._draft.client)
 
     patch.setattr(Coordinator, "_attend", attend)
 
@@ -53,8 +53,8 @@ def names_a_proposal_twice(patch):
 def takes_the_next_draft_for_the_last(patch):
     """A new draft is asked about sequences that it never opened."""
 
-    def use(self, peer):
-        self._peer = peer
+    def use(self, client):
+        self._client = client
 
     patch.setattr(LockstepDraft, "use", use)
 

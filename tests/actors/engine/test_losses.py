@@ -39,7 +39,7 @@ async def test_whichever_call_a_worker_dies_of(role, number, is_carried_out):
     async with bench:
         assert await outputs(bench) == EXPECTED
         await settled(bench)
-        assert len(place.peers) == 2 or place.peers[0].num_calls < number
+        assert len(place.clients) == 2 or place.clients[0].num_calls < number
 
 
 @pytest.mark.parametrize("is_carried_out", [False, True], ids=["before", "after"])
@@ -52,7 +52,7 @@ async def test_whichever_call_the_target_dies_of_while_pages_are_short(number, i
         assert texts == [toy.continuation(prompt, 50) for prompt in PROMPTS]
         await settled(bench)
         assert bench.statistics.snapshot().num_preempted > 0
-        assert len(bench.targets.peers) == 2
+        assert len(bench.targets.clients) == 2
 
 
 @in_virtual_time
@@ -64,8 +64,8 @@ async def test_both_die_again_and_again():
     async with bench:
         assert await outputs(bench) == EXPECTED
         await settled(bench)
-    assert len(bench.targets.peers) > 5
-    assert len(bench.drafts.peers) > 2
+    assert len(bench.targets.clients) > 5
+    assert len(bench.drafts.clients) > 2
 
 
 async def test_what_was_committed_is_opened_anew_and_computed_in_chunks():
@@ -74,7 +74,7 @@ async def test_what_was_committed_is_opened_anew_and_computed_in_chunks():
         begun = []
         for stream in streams:
             begun.append([i for _ in range(4) for i in (await stream.__anext__()).token_ids])
-        bench.targets.peer.lose()
+        bench.targets.client.lose()
         rest = [[i async for chunk in stream for i in chunk.token_ids] for stream in streams]
         for i in range(3):
             assert begun[i] + rest[i] == toy.continuation([i] * 100, 60)
@@ -92,7 +92,7 @@ async def test_a_proposal_that_was_never_judged_keeps_its_name():
     bench.targets.last_calls = [(4, True)]
     async with bench:
         await bench.ids()
-    logs = [peer._worker.log for peer in bench.targets.peers]
+    logs = [client._worker.log for client in bench.targets.clients]
     first, second = (
         [row.id for m in log if isinstance(m, Verify) for row in m.rows] for log in logs
     )
@@ -112,7 +112,7 @@ async def test_while_the_draft_is_away_rows_run_plainly_and_then_it_follows_agai
             return await start()
 
         bench.supervisors[1]._start = held
-        bench.drafts.peer.lose()
+        bench.drafts.client.lose()
         for _ in range(5):
             chunk = await stream.__anext__()
             ids += chunk.token_ids
@@ -129,7 +129,7 @@ async def test_while_the_draft_is_away_rows_run_plainly_and_then_it_follows_agai
 @in_virtual_time
 async def test_a_silent_draft_is_waited_for_once():
     async with Bench() as bench:
-        bench.drafts.peer.is_silent = True
+        bench.drafts.client.is_silent = True
         started = asyncio.get_running_loop().time()
         assert await bench.ids(max_tokens=200) == toy.continuation((1, 2, 3), 200)
         assert asyncio.get_running_loop().time() - started == PATIENCE_S
@@ -140,7 +140,7 @@ async def test_a_silent_target_is_replaced_within_its_deadline():
     async with Bench(target_rules={"deadline_s": 5.0}) as bench:
         stream = bench.submit(max_tokens=50)
         first = await stream.__anext__()
-        bench.targets.peer.is_silent = True
+        bench.targets.client.is_silent = True
         started = asyncio.get_running_loop().time()
         rest = [i async for chunk in stream for i in chunk.token_ids]
         assert [*first.token_ids, *rest] == toy.continuation((1, 2, 3), 50)
@@ -153,7 +153,7 @@ async def test_requests_come_and_go_while_the_target_is_away():
         leaving, staying = bench.submit(max_tokens=100), bench.submit((4, 5), max_tokens=30)
         await leaving.__anext__()
         bench.targets.start_s = 10.0
-        bench.targets.peer.lose()
+        bench.targets.client.lose()
         await asyncio.sleep(1.0)
         new, unread = bench.submit((6,), max_tokens=20), bench.submit((7,), max_tokens=20)
         await leaving.aclose()
@@ -172,7 +172,7 @@ async def test_a_target_that_does_not_come_back_ends_every_stream_with_the_reaso
         for stream in streams:
             await stream.__anext__()
         bench.targets.failures = [WorkerLost("the disk is gone")] * 1000
-        bench.targets.peer.lose()
+        bench.targets.client.lose()
         for stream in streams:
             with pytest.raises(WorkerGone, match=r"The target is given up: .*the disk is gone"):
                 async for _ in stream:
@@ -189,7 +189,7 @@ async def test_a_request_that_kills_every_target_is_given_up_and_later_ones_live
 
         def deadly(self, row):
             if self.ids[row.seq_id][:3] == list(poison):
-                bench.targets.peer.lose("Segmentation fault")
+                bench.targets.client.lose("Segmentation fault")
             return judge(self, row)
 
         with pytest.MonkeyPatch.context() as patch:
@@ -198,7 +198,7 @@ async def test_a_request_that_kills_every_target_is_given_up_and_later_ones_live
                 await bench.ids(poison)
         assert MAX_LOST_S < now() < 2 * MAX_LOST_S
         assert await bench.ids() == toy.continuation((1, 2, 3), 20)
-        assert len(bench.targets.peers) > MAX_LOST_ROUNDS
+        assert len(bench.targets.clients) > MAX_LOST_ROUNDS
         await settled(bench)
 
 
@@ -208,6 +208,6 @@ async def test_stopping_does_not_wait_for_a_target_that_is_away():
         stream = bench.submit(max_tokens=1000)
         await stream.__anext__()
         bench.targets.start_s = 1e6
-        bench.targets.peer.lose()
+        bench.targets.client.lose()
         await asyncio.sleep(1.0)
     assert asyncio.get_running_loop().time() < 100

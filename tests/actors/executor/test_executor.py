@@ -11,7 +11,7 @@ import architectures
 import pytest
 
 from outrider.actors.errors import ModelRefused
-from outrider.actors.executor import executor as wirings
+from outrider.actors.executor import executor as executors
 from outrider.actors.executor.executor import ProcessExecutor, cores_of
 from outrider.actors.transport.messages import Ping
 from outrider.actors.transport.worker_spec import WorkerSpec
@@ -27,10 +27,10 @@ def folders(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-async def wiring(folders):
-    wiring = ProcessExecutor(has_spare=True)
-    yield wiring
-    await wiring.close()
+async def executor(folders):
+    executor = ProcessExecutor(has_spare=True)
+    yield executor
+    await executor.close()
     assert folders() == []
 
 
@@ -38,30 +38,30 @@ def is_there(pid):
     return Path(f"/proc/{pid}").exists()
 
 
-async def test_a_worker_takes_its_predecessors_place_and_a_spare_is_quick(wiring, folders):
-    first = await wiring.start(SPEC)
+async def test_a_worker_takes_its_predecessors_place_and_a_spare_is_quick(executor, folders):
+    first = await executor.start(SPEC)
     own = cores_of("draft", 1) or os.sched_getaffinity(0)
     threads = os.listdir(f"/proc/{first.pid}/task")
     assert all(os.sched_getaffinity(int(thread)) == set(own) for thread in threads)
     assert len(folders()) == 2  # its own, and the spare's
-    spare = wiring._spare
+    spare = executor._spare
     while not spare.is_ready:
         await asyncio.sleep(0.05)
     os.kill(first.pid, signal.SIGSTOP)
-    second = await wiring.start(SPEC)
+    second = await executor.start(SPEC)
     assert not is_there(first.pid)
     assert first.is_lost
     assert second.pid == spare._process.pid
     assert (await second.call(Ping())).pid == second.pid
     os.kill(second.pid, signal.SIGSTOP)
     async with asyncio.timeout(60):  # a stopped process is killed, not waited for
-        await wiring.end("draft")
+        await executor.end("draft")
     assert not is_there(second.pid)
     assert len(folders()) == 1  # the next spare's
 
 
 async def test_nobody_disturbs_the_target(folders):
-    """Its thread has cores that ours keeps off, until the wiring is closed; a draft of another
+    """Its thread has cores that ours keeps off, until the executor is closed; a draft of another
     engine is none the worse for it.
     """
     all_cores, own = os.sched_getaffinity(0), set(cores_of("target", 1))
@@ -78,10 +78,10 @@ async def test_nobody_disturbs_the_target(folders):
 
 
 async def test_a_refused_model_leaves_no_process(folders):
-    wiring = ProcessExecutor()
+    executor = ProcessExecutor()
     with pytest.raises(ModelRefused):
-        await wiring.start(WorkerSpec("draft", str(architectures.DEMO), 4096, 1024))
-    await wiring.close()
+        await executor.start(WorkerSpec("draft", str(architectures.DEMO), 4096, 1024))
+    await executor.close()
     assert folders() == []
 
 
@@ -96,6 +96,6 @@ async def test_a_refused_model_leaves_no_process(folders):
     ids=str,
 )
 def test_workers_are_set_apart_where_cores_suffice(monkeypatch, cores, num_threads, target, draft):
-    monkeypatch.setattr(wirings, "cores", lambda: frozenset(cores))
+    monkeypatch.setattr(executors, "cores", lambda: frozenset(cores))
     assert cores_of("target", num_threads) == target
     assert cores_of("draft", num_threads) == draft

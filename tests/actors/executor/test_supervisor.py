@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import toy
-from toy_crew import Place
+from toy_workers import Place
 from virtual_time import in_virtual_time
 
 from outrider.actors.errors import InvalidConfig, ModelRefused, WorkerFailed, WorkerGone, WorkerLost
@@ -33,15 +33,15 @@ async def test_a_dead_worker_is_replaced_at_once(role):
     async with supervised(role) as (place, supervisor):
         place.start_s = 2.0
         await asyncio.sleep(100.3)
-        first = place.peer
+        first = place.client
         first.lose()
-        assert supervisor.peer is None
+        assert supervisor.client is None
         assert supervisor.health().state is WorkerState.RESTARTING
         died = now()
         second = await supervisor.up()
-        assert (second, now()) == (place.peer, died + 2.0)
+        assert (second, now()) == (place.client, died + 2.0)
         assert second is not first
-        assert supervisor.peer is second
+        assert supervisor.client is second
         health = supervisor.health()
         assert (health.pid, health.state, health.num_deaths, health.num_hangs) == (101, "up", 1, 0)
         assert (health.num_restarts, health.pause_s) == (1, 2.0)
@@ -53,11 +53,11 @@ async def test_a_silent_worker_is_noticed_by_a_ping_killed_and_replaced():
     async with supervised("target", deadline_s=5.0, ping_every_s=1.0) as (place, supervisor):
         await asyncio.sleep(10.5)
         assert supervisor.health().num_hangs == 0
-        place.peer.is_silent, silent, ended = True, now(), place.num_ended
+        place.client.is_silent, silent, ended = True, now(), place.num_ended
         while supervisor.health().num_hangs == 0:
             await asyncio.sleep(0.01)
         assert 5.0 <= now() - silent < 6.1
-        assert place.peers[0].is_lost
+        assert place.clients[0].is_lost
         assert place.num_ended == ended + 1
         await supervisor.up()
         assert supervisor.health().reason == "The target (pid 100) has not answered for 5 s"
@@ -68,7 +68,7 @@ async def test_a_worker_that_answers_with_errors_is_alive():
     async with supervised("draft") as (place, supervisor):
         place.worker.failure = WorkerFailed("a bug")
         await asyncio.sleep(100)
-        assert len(place.peers) == 1
+        assert len(place.clients) == 1
         assert supervisor.health().state is WorkerState.UP
 
 
@@ -79,13 +79,13 @@ async def test_the_wait_doubles_up_to_a_cap_and_is_forgotten():
         waits = []
         for _ in range(6):
             died = now()
-            place.peer.lose()
+            place.client.lose()
             await supervisor.up()
             waits.append(round(place.times[-1] - died, 6))
         assert waits == [0, 1, 2, 4, 4, 4]
         await asyncio.sleep(61)
         died = now()
-        place.peer.lose()
+        place.client.lose()
         await supervisor.up()
         assert now() == died
 
@@ -95,7 +95,7 @@ async def test_a_failed_start_is_tried_again_after_a_wait():
     async with supervised("target", first_backoff_s=1.0) as (place, supervisor):
         place.failures = [WorkerLost("no"), ModelRefused("not now"), OSError("no processes left")]
         died = now()
-        place.peer.lose()
+        place.client.lose()
         await supervisor.up()
         assert [round(at - died, 6) for at in place.times[1:]] == [0, 1, 3, 7]
         assert supervisor.health().num_restarts == 1
@@ -107,23 +107,23 @@ async def test_a_draft_that_keeps_dying_is_left_off_and_tried_again_later():
     rules = {"max_losses": 5, "window_s": 60.0, "off_s": 300.0, "max_backoff_s": 1.0}
     async with supervised("draft", **rules) as (place, supervisor):
         for _ in range(4):
-            place.peer.lose()
+            place.client.lose()
             await supervisor.up()
-        place.peer.lose()
+        place.client.lose()
         await asyncio.sleep(250)
         health = supervisor.health()
-        assert (health.state, supervisor.peer) == (WorkerState.OFF, None)
+        assert (health.state, supervisor.client) == (WorkerState.OFF, None)
         assert health.reason.startswith("lost 5 times within 60 s: The draft (pid 104) is gone")
         await asyncio.sleep(51)
         assert supervisor.health().state is WorkerState.UP
-        assert len(place.peers) == 6
+        assert len(place.clients) == 6
 
 
 @in_virtual_time
 async def test_a_target_that_keeps_dying_is_not_left_off():
     async with supervised("target", max_losses=2, max_backoff_s=1.0) as (place, supervisor):
         for _ in range(20):
-            place.peer.lose()
+            place.client.lose()
             await supervisor.up()
         assert supervisor.health().num_restarts == 20
 
@@ -133,7 +133,7 @@ async def test_a_target_that_does_not_come_back_is_given_up():
     async with supervised("target", away_s=100.0) as (place, supervisor):
         place.failures = [WorkerLost("the disk is gone")] * 1000
         died = now()
-        place.peer.lose()
+        place.client.lose()
         with pytest.raises(WorkerGone, match=r"given up: not up again within 100 s: .*the disk"):
             await supervisor.up()
         assert now() == died + 100
@@ -147,7 +147,7 @@ async def test_a_target_that_does_not_come_back_is_given_up():
 async def test_a_target_that_hangs_while_it_starts_is_given_up_and_killed():
     async with supervised("target", away_s=100.0) as (place, supervisor):
         place.start_s = 1e9
-        place.peer.lose()
+        place.client.lose()
         with pytest.raises(WorkerGone):
             await supervisor.up()
         assert place.num_ended == 2
@@ -160,7 +160,7 @@ async def test_a_large_model_has_twice_its_first_start_to_come_back():
     supervisor = place.supervisor(away_s=100.0)
     await supervisor.start()
     place.start_s = 700.0
-    place.peer.lose()
+    place.client.lose()
     await supervisor.up()
     assert supervisor.health().pause_s == 700.0
     await supervisor.stop()
@@ -178,11 +178,11 @@ async def test_the_first_start_fails_as_it_is():
 async def test_stopping_starts_no_more():
     async with supervised("draft") as (place, _):
         place.start_s = 5.0
-        place.peer.lose()
+        place.client.lose()
         await asyncio.sleep(1.0)
-    assert len(place.peers) == 1
+    assert len(place.clients) == 1
     await asyncio.sleep(100)
-    assert len(place.peers) == 1
+    assert len(place.clients) == 1
 
 
 def test_a_deadline_is_above_0():

@@ -1,6 +1,7 @@
 """The exactness checks can fail: runners spoilt on purpose are caught by probe and self-test."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
-from outrider.actors.runner.attention import paged
+from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.cpu.linear import PanelLinear
 from outrider.actors.runner.cpu.matmul import Floats
 from outrider.actors.runner.cpu.norm import RmsNorm
@@ -53,12 +54,11 @@ def test_attention_over_a_masked_tail_is_caught(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SDPA over a sequence's rows at once: fast numerics, sold as exact."""
-    monkeypatch.setattr(paged, "suits_compiled", lambda _: False)
     make = PagedModel.__init__
 
     def unfold(model: PagedModel, *args: Any, **options: Any) -> None:
         make(model, *args, **options)
-        model.is_exact = False
+        model.attention = partial(GatheredAttention, is_by_row=False)
 
     monkeypatch.setattr(PagedModel, "__init__", unfold)
     assert make_runner().numerics == "fast"

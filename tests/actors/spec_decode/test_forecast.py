@@ -18,7 +18,7 @@ from outrider.actors.transport.messages import Close, Open, Outcomes
 
 
 class Listener:
-    """A peer that only listens."""
+    """A client that only listens."""
 
     def __init__(self):
         self.heard = []
@@ -31,8 +31,8 @@ class Listener:
 
 
 def decoding(**speculation):
-    wish = SpeculationParams(**speculation)
-    request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0, speculation=wish)
+    asked = SpeculationParams(**speculation)
+    request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0, speculation=asked)
     sequence = Sequence(7, request, 67)
     sequence.apply(Event.ADMIT)
     sequence.num_prefilled = sequence.num_committed - 1
@@ -57,7 +57,7 @@ async def test_the_draft_is_told_of_a_proposal_once_the_target_has_it(draft):
     sequence = decoding()
     draft.follow([sequence])
     await propose(draft, sequence)
-    heard = draft._peer.heard
+    heard = draft._client.heard
     assert [type(message) for message in heard] == [Open], "the verify is sent before it"
     await asyncio.sleep(0)
     assert [type(message) for message in heard] == [Open, Outcomes]
@@ -70,7 +70,7 @@ async def test_what_ends_at_once_is_told_in_order(draft):
     await propose(draft, sequence)
     draft.follow([])
     await asyncio.sleep(0)
-    assert [type(message) for message in draft._peer.heard] == [Open, Outcomes, Close]
+    assert [type(message) for message in draft._client.heard] == [Open, Outcomes, Close]
 
 
 async def test_another_draft_is_not_told_of_what_this_one_was_asked(draft):
@@ -79,7 +79,7 @@ async def test_another_draft_is_not_told_of_what_this_one_was_asked(draft):
     await propose(draft, sequence)
     draft.use(Listener())
     await asyncio.sleep(0)
-    assert draft._peer.heard == []
+    assert draft._client.heard == []
 
 
 @pytest.mark.parametrize(("k", "min_chance"), [(None, 0.25), (3, 0.0)])
@@ -89,5 +89,5 @@ async def test_a_requests_own_k_is_exact(draft, k, min_chance):
     draft.follow([sequence])
     await propose(draft, sequence)
     await asyncio.sleep(0)
-    (outcome,) = draft._peer.heard[-1].rows
+    (outcome,) = draft._client.heard[-1].rows
     assert (outcome.max_tokens, outcome.min_chance) == (k or 4, min_chance)

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from outrider.actors.scheduling.request import FinishReason
 from outrider.actors.text.detokenizer import Detokenizer
-from outrider.actors.text.stop_rules import StoppingCriteria
+from outrider.actors.text.stopping_criteria import StoppingCriteria
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,10 @@ import pytest
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.transport.framing import HEADER, FrameReader, decode, encode
 from outrider.actors.transport.messages import Close, Frame, Open, ProposeReply, Verify
-from outrider.actors.transport.rows import OpenRow, ProposalRow, SparseRow, VerifyRow
+from outrider.actors.transport.rows import OpenRow, ProposalRow, SamplingRow, SparseRow, VerifyRow
 
-OPEN = Open((OpenRow(1, (5, 6), (), 0.5, 0, 1.0, 0.0, "coupled", 2**64 - 1, 0, 30),))
+SAMPLING = SamplingRow(0.5, 0, 1.0, 0.0, "coupled", 2**64 - 1, 0)
+OPEN = Open((OpenRow(1, (5, 6), (), SAMPLING, 30),))
 MESSAGES = [
     OPEN,
     Close((1, 2)),

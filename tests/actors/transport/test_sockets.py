@@ -13,7 +13,6 @@ import pytest
 
 from outrider.actors.errors import InvalidRequest, ProtocolViolation, WorkerFailed, WorkerLost
 from outrider.actors.transport import handshake
-from outrider.actors.transport.endpoint import WorkerAddress
 from outrider.actors.transport.framing import HEADER, MAX_FRAME_BYTES, FrameReader, decode
 from outrider.actors.transport.messages import (
     Close,
@@ -26,6 +25,7 @@ from outrider.actors.transport.messages import (
     WorkerError,
 )
 from outrider.actors.transport.server import MAX_UNPROVEN, WorkerServer
+from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient
 
 SECRET = bytes(range(32))
@@ -89,7 +89,7 @@ def server(toy, handshake_s):
 
 
 @pytest.fixture
-def endpoint(server):
+def address(server):
     return server.listen("127.0.0.1")
 
 
@@ -100,100 +100,100 @@ def until(condition):
         time.sleep(0.01)
 
 
-async def opened(endpoint):
-    """A peer, also where a loaded machine is too slow for a hasty handshake at first."""
+async def opened(address):
+    """A client, also where a loaded machine is too slow for a hasty handshake at first."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(WorkerLost, ProtocolViolation):
-                peer = await SocketWorkerClient.open(endpoint)
-                if isinstance(await peer.call(Ping()), Pong):
-                    return peer
+                client = await SocketWorkerClient.open(address)
+                if isinstance(await client.call(Ping()), Pong):
+                    return client
             await asyncio.sleep(0.05)
 
 
-async def answered(endpoint):
-    """By whom one more peer is, if it is."""
-    peer = await SocketWorkerClient.open(endpoint)
+async def answered(address):
+    """By whom one more client is, if it is."""
+    client = await SocketWorkerClient.open(address)
     try:
-        return await peer.call(Ping())
+        return await client.call(Ping())
     finally:
-        await peer.close()
+        await client.close()
 
 
-def tcp_only(endpoint):
-    return WorkerAddress("target", endpoint.pid, "/nowhere", endpoint.tcp, endpoint.secret)
+def tcp_only(address):
+    return WorkerAddress("target", address.pid, "/nowhere", address.tcp, address.secret)
 
 
 @pytest.mark.parametrize("way", [lambda e: e, tcp_only], ids=["unix", "tcp"])
-async def test_calls_in_flight_are_answered_in_order(endpoint, way):
-    peer = await SocketWorkerClient.open(way(endpoint))
-    answers = await asyncio.gather(*(peer.call(Ping()) for _ in range(50)))
+async def test_calls_in_flight_are_answered_in_order(address, way):
+    client = await SocketWorkerClient.open(way(address))
+    answers = await asyncio.gather(*(client.call(Ping()) for _ in range(50)))
     assert all(isinstance(answer, Pong) for answer in answers)
-    await peer.close()
+    await client.close()
 
 
 @pytest.mark.parametrize("step_s", [0.0, 0.003])
-async def test_what_a_worker_says_ahead_comes_whole_and_in_order(endpoint, toy, step_s):
+async def test_what_a_worker_says_ahead_comes_whole_and_in_order(address, toy, step_s):
     """Quick steps are told together, slow ones one by one; a call in between loses none."""
-    peer = await SocketWorkerClient.open(endpoint)
+    client = await SocketWorkerClient.open(address)
     told = []
-    peer.on_push(told.append)
+    client.on_push(told.append)
     toy.step_s, toy.num_left = step_s, 40
-    peer.tell(Outcomes(()))
+    client.tell(Outcomes(()))
     for _ in range(5):
-        assert isinstance(await peer.call(Ping()), Pong)
+        assert isinstance(await client.call(Ping()), Pong)
     async with asyncio.timeout(PATIENCE_S):
         while len(told) < 40:
             await asyncio.sleep(0.01)
     assert [push.num_tokens for push in told] == list(range(40))[::-1]
-    await peer.close()
+    await client.close()
 
 
-async def test_a_workers_error_keeps_its_class_and_a_bug_is_a_failure(endpoint):
-    peer = await SocketWorkerClient.open(endpoint)
+async def test_a_workers_error_keeps_its_class_and_a_bug_is_a_failure(address):
+    client = await SocketWorkerClient.open(address)
     with pytest.raises(InvalidRequest, match="Got 1, expected 2"):
-        await peer.call(Close((1,)))
+        await client.call(Close((1,)))
     with pytest.raises(WorkerFailed, match="ZeroDivisionError: a bug"):
-        await peer.call(Close((2,)))
-    assert isinstance(await peer.call(Ping()), Pong)
-    await peer.close()
+        await client.call(Close((2,)))
+    assert isinstance(await client.call(Ping()), Pong)
+    await client.close()
 
 
-async def test_the_end_of_the_connection_fails_every_pending_call(endpoint, server, toy):
-    peer = await SocketWorkerClient.open(endpoint)
-    calls = [asyncio.ensure_future(peer.call(Close((3,)))) for _ in range(3)]
+async def test_the_end_of_the_connection_fails_every_pending_call(address, server, toy):
+    client = await SocketWorkerClient.open(address)
+    calls = [asyncio.ensure_future(client.call(Close((3,)))) for _ in range(3)]
     await asyncio.to_thread(toy.is_busy.wait, PATIENCE_S)
     server.close()
     for call in calls:
         with pytest.raises(WorkerLost, match="is gone"):
             await call
-    assert peer.is_lost
+    assert client.is_lost
     with pytest.raises(WorkerLost):
-        await peer.call(Ping())
-    await peer.close()
+        await client.call(Ping())
+    await client.close()
 
 
-async def test_the_worker_forgets_its_sequences_with_the_connection(endpoint, toy):
-    peer = await SocketWorkerClient.open(endpoint)
-    await peer.call(Ping())
-    await peer.close()
+async def test_the_worker_forgets_its_sequences_with_the_connection(address, toy):
+    client = await SocketWorkerClient.open(address)
+    await client.call(Ping())
+    await client.close()
     await asyncio.to_thread(until, lambda: toy.num_resets == 1)
-    again = await SocketWorkerClient.open(endpoint)
+    again = await SocketWorkerClient.open(address)
     assert isinstance(await again.call(Ping()), Pong)
     await again.close()
 
 
-async def test_a_wrong_secret_is_refused_on_both_sides(endpoint):
-    wrong = WorkerAddress("target", 1, endpoint.unix_path, None, b"x" * 32)
+async def test_a_wrong_secret_is_refused_on_both_sides(address):
+    wrong = WorkerAddress("target", 1, address.unix_path, None, b"x" * 32)
     with pytest.raises(ProtocolViolation, match="secret"):
         await SocketWorkerClient.open(wrong)
 
 
-def connect(endpoint):
+def connect(address):
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(PATIENCE_S)
     try:
-        sock.connect(endpoint.unix_path)
+        sock.connect(address.unix_path)
     except OSError:
         sock.close()
         raise
@@ -212,10 +212,10 @@ def failure_in(data):
     return decode(body).body
 
 
-def proven(endpoint):
+def proven(address):
     """A raw connection that knows the secret."""
-    sock = connect(endpoint)
-    side = handshake.ClientHandshake(endpoint.secret)
+    sock = connect(address)
+    side = handshake.ClientHandshake(address.secret)
     sock.sendall(side.answer(sock.recv(handshake.GREETING_LEN)))
     side.check(sock.recv(handshake.MAC_LEN))
     return sock
@@ -232,10 +232,10 @@ def proven(endpoint):
     ],
     ids=["http", "wrong mac", "silence", "half"],
 )
-async def test_strangers_are_shown_the_door_and_told_why(endpoint, sent, message):
+async def test_strangers_are_shown_the_door_and_told_why(address, sent, message):
     """And the coordinator's own connection goes on meanwhile."""
-    peer = await opened(endpoint)
-    with connect(endpoint) as sock:
+    client = await opened(address)
+    with connect(address) as sock:
         greeting = sock.recv(handshake.GREETING_LEN)
         assert greeting.startswith(handshake.MAGIC)
         sock.sendall(sent)
@@ -243,14 +243,14 @@ async def test_strangers_are_shown_the_door_and_told_why(endpoint, sent, message
     failure = failure_in(refused)
     assert isinstance(failure, WorkerError)
     assert message in failure.message
-    assert isinstance(await peer.call(Ping()), Pong)
-    await peer.close()
+    assert isinstance(await client.call(Ping()), Pong)
+    await client.close()
 
 
 @pytest.mark.parametrize("handshake_s", [HASTE_S])
-async def test_dripping_bytes_do_not_stretch_the_handshake(endpoint):
+async def test_dripping_bytes_do_not_stretch_the_handshake(address):
     """All of them would take half a minute."""
-    with connect(endpoint) as sock:
+    with connect(address) as sock:
         sock.recv(handshake.GREETING_LEN)
 
         def drip():
@@ -263,13 +263,13 @@ async def test_dripping_bytes_do_not_stretch_the_handshake(endpoint):
 
 
 @pytest.mark.parametrize("handshake_s", [HASTE_S])
-async def test_a_crowd_of_strangers_is_bounded(endpoint):
+async def test_a_crowd_of_strangers_is_bounded(address):
     crowd = []
     for _ in range(MAX_UNPROVEN * 3):
         with contextlib.suppress(OSError):  # the backlog is bounded, too
-            crowd.append(connect(endpoint))
-    peer = await opened(endpoint)  # once their handshakes have run out
-    await peer.close()
+            crowd.append(connect(address))
+    client = await opened(address)  # once their handshakes have run out
+    await client.close()
     for sock in crowd:
         sock.close()
 
@@ -283,8 +283,8 @@ async def test_a_crowd_of_strangers_is_bounded(endpoint):
     ],
     ids=["garbage", "nested", "oversized"],
 )
-def test_bad_frames_get_a_clear_error(endpoint, sent, message):
-    with proven(endpoint) as sock:
+def test_bad_frames_get_a_clear_error(address, sent, message):
+    with proven(address) as sock:
         sock.sendall(sent)
         failure = failure_in(sock.recv(65536))
     assert isinstance(failure, WorkerError)
@@ -292,10 +292,10 @@ def test_bad_frames_get_a_clear_error(endpoint, sent, message):
     assert message in failure.message
 
 
-def test_after_a_garbage_frame_the_connection_still_answers(endpoint):
+def test_after_a_garbage_frame_the_connection_still_answers(address):
     from outrider.actors.transport.framing import encode
 
-    with proven(endpoint) as sock:
+    with proven(address) as sock:
         sock.sendall(HEADER.pack(1) + b"\xc1")
         assert isinstance(failure_in(sock.recv(65536)), WorkerError)
         sock.sendall(encode(Frame(5, Ping())))
@@ -304,19 +304,19 @@ def test_after_a_garbage_frame_the_connection_still_answers(endpoint):
 
 
 @pytest.mark.parametrize("handshake_s", [HASTE_S])
-async def test_one_coordinator_at_a_time(endpoint):
-    first = await opened(endpoint)
+async def test_one_coordinator_at_a_time(address):
+    first = await opened(address)
     with pytest.raises((ProtocolViolation, WorkerLost)):
-        await answered(endpoint)
+        await answered(address)
     assert isinstance(await first.call(Ping()), Pong)
     await first.close()
 
 
 def test_sockets_are_private_and_leave_nothing_behind(server):
-    endpoint = server.listen()
-    folder = Path(endpoint.unix_path).parent
+    address = server.listen()
+    folder = Path(address.unix_path).parent
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert endpoint.tcp is None
+    assert address.tcp is None
     server.close()
     assert not folder.exists()
 

@@ -6,7 +6,7 @@ import pytest
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import Close, Open, Propose, Round, ToDraft, Verify
-from outrider.actors.transport.rows import OpenRow, ProposeRow, VerifyRow
+from outrider.actors.transport.rows import OpenRow, ProposeRow, SamplingRow, VerifyRow
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
@@ -18,6 +18,10 @@ class Description:
     role = "target"
 
 
+def sampling(seed):
+    return SamplingRow(1.0, 0, 1.0, 0.0, "coupled", seed, choice=0)
+
+
 @pytest.fixture
 def pair():
     def runner():
@@ -27,8 +31,7 @@ def pair():
     draft = DraftWorker(runner(), backend, Description(), 1000)
     worker = ColocatedWorker(TargetWorker(runner(), backend, Description()), draft)
     rows = tuple(
-        OpenRow(seq_id, (3, 4, 5 + seq_id), (), 1.0, 0, 1.0, 0.0, "coupled", seq_id, 0, 100)
-        for seq_id in (1, 2)
+        OpenRow(seq_id, (3, 4, 5 + seq_id), (), sampling(seq_id), 100) for seq_id in (1, 2)
     )
     worker.handle(Open(rows))
     worker.handle(ToDraft(Open(rows)))
@@ -64,8 +67,8 @@ def texts(answers):
 @pytest.mark.parametrize("drop", [None, 3])
 def test_ahead_and_not_give_the_same_rounds(pair, drop):
     plain = texts(play(pair, is_ahead=False, drop=drop))
-    opened = OpenRow(1, (3, 4, 6), (), 1.0, 0, 1.0, 0.0, "coupled", 1, 0, 100)
-    other = OpenRow(2, (3, 4, 7), (), 1.0, 0, 1.0, 0.0, "coupled", 2, 0, 100)
+    opened = OpenRow(1, (3, 4, 6), (), sampling(1), 100)
+    other = OpenRow(2, (3, 4, 7), (), sampling(2), 100)
     pair.reset()
     pair.handle(Open((opened, other)))
     pair.handle(ToDraft(Open((opened, other))))

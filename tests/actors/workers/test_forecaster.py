@@ -15,7 +15,7 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import Close, Open, Outcomes
-from outrider.actors.transport.rows import OpenRow, OutcomeRow
+from outrider.actors.transport.rows import OpenRow, OutcomeRow, SamplingRow
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.sampling_metadata import sampling_metadata
 from outrider.actors.workers.token_tree import TokenTree
@@ -31,13 +31,7 @@ def open_row(seq_id=1, prompt=PROMPT, temperature=1.0, verification="coupled"):
         seq_id=seq_id,
         prompt_ids=prompt,
         committed_ids=(),
-        temperature=temperature,
-        top_k=0,
-        top_p=1.0,
-        min_p=0.0,
-        verification=verification,
-        seed=77,
-        choice=0,
+        sampling=SamplingRow(temperature, 0, 1.0, 0.0, verification, seed=77, choice=0),
         max_len=200,
     )
 
@@ -64,7 +58,7 @@ class Plain:
         runner.close(cache)
         batch = DrawBatch(
             logits,
-            sampling_metadata([self.row]),
+            sampling_metadata([self.row.sampling]),
             np.array([len(ids)], np.int32),
             vocab_size=runner.vocab_size,
             num_guesses=24,

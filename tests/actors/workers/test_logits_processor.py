@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from outrider.actors.transport.rows import LogitsParams, OpenRow
+from outrider.actors.transport.rows import LogitsParams
 from outrider.actors.workers.logits_processor import LogitsProcessor, logits_edits
 from outrider.kernels.contract.logits_edits import edited
 
@@ -17,9 +17,8 @@ def rules(**given):
     return LogitsParams(**usual | ends | given)
 
 
-def editor(given):
-    row = OpenRow(1, PROMPT, (), 1.0, 0, 1.0, 0.0, "coupled", 0, 0, 99, given)
-    return LogitsProcessor(row, given, WIDTH, grammars=None)
+def processor(given):
+    return LogitsProcessor(given, len(PROMPT), WIDTH, grammars=None)
 
 
 def plainly(logits, text, given):
@@ -52,7 +51,7 @@ def plainly(logits, text, given):
 def test_rows_along_a_path(given, is_last):
     rng = np.random.default_rng(1)
     committed, path = [6, 4], [6, 9, 6]
-    one = editor(given)
+    one = processor(given)
     one.take([*PROMPT, *committed[:1]])
     one.take([*PROMPT, *committed])
     firsts = range(len(path), len(path) + 1) if is_last else range(len(path) + 1)
@@ -73,6 +72,6 @@ def test_no_edits_where_nobody_edits():
 
 def test_ids_beyond_a_narrow_draft_are_left_out():
     given = rules(bias_ids=(4, 60), bias=(1.0, 1.0), end_ids=(70,), min_tokens=9, presence=1.0)
-    one = editor(given)
+    one = processor(given)
     one.take([*PROMPT, 80])
     assert logits_edits([(one, (90, 5))], WIDTH, is_last=True).ids.max() < WIDTH

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from clients.scripted_openai import Reply, ScriptedServer, end, measured, text, wish
+from clients.scripted_openai import Reply, ScriptedServer, end, measured, spec, text
 from virtual_time import in_virtual_time
 
 from outrider.clients.load.cautions import cautions
@@ -114,7 +114,7 @@ async def test_stopped_by_hand() -> None:
     """What was answered stays; what was not is neither an answer nor a failure."""
     server = takes(2)
     measuring = Measuring(
-        wish(LoadPlan(concurrency=3, num_requests=100)), server, asyncio.get_running_loop().time
+        spec(LoadPlan(concurrency=3, num_requests=100)), server, asyncio.get_running_loop().time
     )
     asyncio.get_running_loop().call_later(5, measuring.stop)
     measurement = await measuring.measure()
@@ -140,7 +140,7 @@ def test_stopped_before_it_began(stop_s: float) -> None:
     async def stopped() -> None:
         loop = asyncio.get_running_loop()
         measuring = Measuring(
-            wish(LoadPlan(rate=1, num_requests=5), num_warmups=2), server, loop.time
+            spec(LoadPlan(rate=1, num_requests=5), num_warmups=2), server, loop.time
         )
         loop.call_later(stop_s, measuring.stop)
         with pytest.raises(Stopped, match="Stopped before anything was measured"):

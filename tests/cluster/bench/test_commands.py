@@ -42,10 +42,10 @@ def test_compare_measures_all_that_is_here_and_lists_the_rest(
     pair: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "result.json"
-    wishes = ["--streams", "1", "--streams", "2", "--temperature", "0", "--threads", "1"]
+    flags = ["--streams", "1", "--streams", "2", "--temperature", "0", "--threads", "1"]
     nowhere = ["--llama-server", "/nowhere/llama-server", "--json", str(file)]
     cores = os.sched_getaffinity(0)
-    result = runner.invoke(app, ["bench", "compare", *pair, *wishes, *FEW, *nowhere])
+    result = runner.invoke(app, ["bench", "compare", *pair, *flags, *FEW, *nowhere])
     assert result.exit_code == 0, result.stderr
     assert os.sched_getaffinity(0) == cores
     assert "not compared with llama.cpp: no program /nowhere/llama-server" in result.stdout
@@ -135,8 +135,8 @@ def test_engine_sweeps_and_says_what_the_controller_expects(
     pair: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "sweep.json"
-    wishes = ["--batch", "2", "--k", "2", "--tokens", "24", "--json", str(file)]
-    result = runner.invoke(app, ["bench", "engine", *pair, *wishes])
+    flags = ["--batch", "2", "--k", "2", "--tokens", "24", "--json", str(file)]
+    result = runner.invoke(app, ["bench", "engine", *pair, *flags])
     assert result.exit_code == 0, result.stderr
     cells = json.loads(file.read_text())
     assert [(one["temperature"], one["drafter"], one["verification"]) for one in cells] == [

@@ -89,7 +89,7 @@ def test_too_few_machines(
 
 
 @pytest.mark.parametrize(
-    ("wish", "num_replicas", "num_gpus", "each"),
+    ("asked", "num_replicas", "num_gpus", "each"),
     [
         ("auto", 1, 0, 0),
         ("auto", 1, 1, 0.5),
@@ -99,9 +99,9 @@ def test_too_few_machines(
     ],
 )
 def test_gpus_of_a_worker(
-    wish: float | str, num_replicas: int, num_gpus: float, each: float
+    asked: float | str, num_replicas: int, num_gpus: float, each: float
 ) -> None:
-    config = ClusterSection.model_validate({"worker_gpus": wish, "num_replicas": num_replicas})
+    config = ClusterSection.model_validate({"worker_gpus": asked, "num_replicas": num_replicas})
     coordinator, draft, target = bundles_of(config, num_gpus)
     assert coordinator == {"CPU": 1.0}
     assert draft == target

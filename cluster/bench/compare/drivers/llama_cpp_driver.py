@@ -41,7 +41,7 @@ class Driver:
         if setting not in self._servers:
             self._servers[setting] = Server([str(self._facts["binary"]), *self._flags(setting)])
         server = self._servers[setting]
-        wish = {
+        settings = {
             "n_predict": num_tokens,
             "temperature": temperature,
             "top_k": 0,
@@ -54,7 +54,7 @@ class Driver:
         }
         started = time.perf_counter()
         with ThreadPoolExecutor(num_streams) as streams:
-            asked = (wish | {"prompt": ids} for ids in prompts)
+            asked = (settings | {"prompt": ids} for ids in prompts)
             answers = list(streams.map(lambda body: server.ask("/completion", body), asked))
         return time.perf_counter() - started, [answer["tokens"] for answer in answers]
 

@@ -55,14 +55,14 @@ class Driver:
         """The pipelines end with the process."""
 
     def _pipeline(self, is_drafted: bool) -> Any:
-        wishes = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": self._threads}
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": self._threads}
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.cache_size = CACHE_GB
         if is_drafted:
-            draft = openvino_genai.draft_model(str(self._models["draft"]), "CPU", **wishes)
-            wishes |= {"draft_model": draft}
+            draft = openvino_genai.draft_model(str(self._models["draft"]), "CPU", **settings)
+            settings |= {"draft_model": draft}
         return openvino_genai.ContinuousBatchingPipeline(
-            str(self._models["target"]), scheduler, "CPU", wishes
+            str(self._models["target"]), scheduler, "CPU", settings
         )
 
 
@@ -70,7 +70,7 @@ def exported(model: str, folder: Path) -> Path:
     """The model in OpenVINO's format."""
     if not (folder / "openvino_tokenizer.xml").exists():
         command = Path(sys.executable).with_name("optimum-cli")
-        wishes = ["--task", "text-generation-with-past", "--weight-format", "fp32"]
-        subprocess.run([command, "export", "openvino", "--model", model, *wishes, folder],
+        settings = ["--task", "text-generation-with-past", "--weight-format", "fp32"]
+        subprocess.run([command, "export", "openvino", "--model", model, *settings, folder],
                        check=True)  # fmt: skip
     return folder

@@ -48,8 +48,8 @@ def page_of(measurement: Measurement, result: Mapping[str, Any]) -> str:
         data=_embedded(drawings_of(measurement)),
         title=_text(f"{measurement.model} under load"),
         date=_text(measurement.began_at.strftime("%-d %B %Y, %H:%M %Z")),
-        load=_text(load_words(measurement.wish.plan)),
-        prompts=_text(measurement.wish.prompts.described),
+        load=_text(load_words(measurement.spec.plan)),
+        prompts=_text(measurement.spec.prompts.described),
         headline="\n".join(_tile(*tile) for tile in headline(summary)),
         cautions=_cautions(cautions(measurement)),
         rows="\n".join(_latencies(measurement)),
@@ -63,12 +63,12 @@ def page_of(measurement: Measurement, result: Mapping[str, Any]) -> str:
 
 
 def _setting(measurement: Measurement) -> list[tuple[str, str]]:
-    wish = measurement.wish
+    spec = measurement.spec
     pairs = [
-        ("server", f"{wish.endpoint.path} of {wish.connection.base_url}"),
+        ("server", f"{spec.endpoint.path} of {spec.connection.base_url}"),
         ("model", measurement.model),
-        ("seed", str(wish.plan.seed)),
-        ("warm-up", f"{wish.num_warmups} requests before, not counted"),
+        ("seed", str(spec.plan.seed)),
+        ("warm-up", f"{spec.num_warmups} requests before, not counted"),
     ]
     if measurement.fingerprint is not None:
         pairs.append(("fingerprint", measurement.fingerprint))

@@ -9,7 +9,7 @@ from cluster.toy_engine import ToyEngine
 
 from outrider.actors.scheduling.request import OutputDelta, Request, Resumed
 from outrider.actors.scheduling.sampling_params import SamplingParams
-from outrider.actors.text.stop_rules import StoppingCriteria
+from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.text.tokenizer import Tokenizer
 from outrider.cluster.api.response.token_texts import TokenTexts
 

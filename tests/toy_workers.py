@@ -8,7 +8,7 @@ from outrider.actors.transport.messages import Ping
 from outrider.actors.transport.worker_client import InlineWorkerClient
 
 
-class ToyPeer(InlineWorkerClient):
+class ToyWorkerClient(InlineWorkerClient):
     """An inline worker whose connection can be cut, and that can fall silent."""
 
     def __init__(self, worker, pid):
@@ -63,7 +63,7 @@ class Place:
 
     def __init__(self, role, make):
         self.role = role
-        self.peers = []  # every one that was started
+        self.clients = []  # every one that was started
         self.failures = []  # what the next starts raise, each once
         self.last_calls = []  # of the next workers, each
         self.start_s = 0.0
@@ -72,22 +72,22 @@ class Place:
         self._make = make
 
     @property
-    def peer(self):
-        return self.peers[-1]
+    def client(self):
+        return self.clients[-1]
 
     @property
     def worker(self):
-        return self.peer._worker
+        return self.client._worker
 
     async def start(self):
         self.times.append(asyncio.get_running_loop().time())
         await asyncio.sleep(self.start_s)
         if self.failures:
             raise self.failures.pop(0)
-        self.peers.append(ToyPeer(self._make(), 100 + len(self.peers)))
+        self.clients.append(ToyWorkerClient(self._make(), 100 + len(self.clients)))
         if self.last_calls:
-            self.peer.last_call = self.last_calls.pop(0)
-        return self.peer
+            self.client.last_call = self.last_calls.pop(0)
+        return self.client
 
     async def end(self):
         self.num_ended += 1

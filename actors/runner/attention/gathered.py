@@ -1,8 +1,4 @@
-"""Attention over the paged KV pool, in two ways.
-
-Compiled on CPU in float32 (batch-invariant by construction); gathered rows and SDPA elsewhere and
-as the oracle.
-"""
+"""Attention over gathered rows of the KV pool, by SDPA: any device, any type, and the oracle."""
 
 from typing import Any
 
@@ -11,41 +7,18 @@ import torch
 import torch.nn.functional as F
 
 from outrider.actors.runner.attention.interface import AttentionParams
-from outrider.actors.runner.cpu.paged_attention import (
-    CHAIN_END,
-    PATH,
-    POSITION,
-    SLOT,
-    WRITE,
-    attend_step,
-)
+from outrider.actors.runner.cpu.paged_attention import CHAIN_END, PATH, POSITION, SLOT, WRITE
 from outrider.actors.runner.forward_batch import ForwardBatch
 from outrider.actors.runner.kv.pool import KvPool
 
 
-def suits_compiled(pool: KvPool) -> bool:
-    """Whether the compiled attention can read this pool."""
-    stores = pool.keys[0], pool.values[0]
-    return all(s.device.type == "cpu" and s.dtype == torch.float32 for s in stores)
-
-
-class PagedAttention:
+class GatheredAttention:
     """One step's attention over the pool."""
 
     def __init__(self, pool: KvPool, step: ForwardBatch, *, is_by_row: bool) -> None:
-        self.pool, self.step = pool, step
-        self.is_by_row = is_by_row  # SDPA sees one query row and exactly its keys: exact numerics
-        self.is_compiled = suits_compiled(pool)
-        self._ropes: dict[int, tuple[torch.Tensor, Any, Any]] = {}
+        self._pool, self._step = pool, step
+        self._is_by_row = is_by_row  # SDPA sees one query row and exactly its keys: exact numerics
         self._spans: dict[int, list[TokenSpan]] = {}
-
-    def rope(self, embeddings: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
-        """The step's cosines and sines as arrays [T, rotary width], made once."""
-        cosines, sines = embeddings
-        if id(cosines) not in self._ropes:
-            made = (cosines, cosines[0].contiguous().numpy(), sines[0].contiguous().numpy())
-            self._ropes[id(cosines)] = made
-        return self._ropes[id(cosines)][1:]
 
     def attend(
         self,
@@ -53,63 +26,26 @@ class PagedAttention:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        facts: AttentionParams,
+        params: AttentionParams,
     ) -> torch.Tensor:
+        """Shapes: as pool_attention's."""
         layer: int = module.layer_idx  # type: ignore[assignment]
-        value = value[0].transpose(0, 1)
-        if self.is_compiled:
-            return self._compiled(query[0], key[0], value, layer, facts)[None]
-        return self._gathered(query[0], key[0], value, layer, facts)[None]
-
-    def _compiled(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        layer: int,
-        facts: AttentionParams,
-    ) -> torch.Tensor:
-        keys, values = self.pool.layer(layer)
-        out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
-        attend_step(
-            query.contiguous().numpy(),
-            key.contiguous().numpy(),
-            value.contiguous().numpy(),
-            keys,
-            values,
-            self.step.tokens,
-            self.step.paths,
-            self.pool.table,
-            self.pool.page_size,
-            facts.window,
-            np.float32(facts.scale),
-            np.float32(facts.softcap),
-            facts.sinks.detach().numpy(),
-            out.numpy(),
-        )
-        return out
-
-    def _gathered(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        layer: int,
-        facts: AttentionParams,
-    ) -> torch.Tensor:
-        keys, values = (s[layer].flatten(0, 1) for s in (self.pool.keys, self.pool.values))
-        write = torch.from_numpy(self.step.tokens[:, WRITE]).to(keys.device)
+        query, key, value = query[0], key[0].transpose(0, 1), value[0].transpose(0, 1)
+        keys, values = (s[layer].flatten(0, 1) for s in (self._pool.keys, self._pool.values))
+        write = torch.from_numpy(self._step.tokens[:, WRITE]).to(keys.device)
         num = len(write)  # rows beyond the table are padding
-        keys[write], values[write] = key.transpose(0, 1)[:num], value[:num]
+        keys[write], values[write] = key[:num], value[:num]
         out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
-        if facts.window not in self._spans:
-            self._spans[facts.window] = spans(self.step, self.pool, facts.window, self.is_by_row)
-        for span in self._spans[facts.window]:
+        if params.window not in self._spans:
+            self._spans[params.window] = spans(
+                self._step, self._pool, params.window, self._is_by_row
+            )
+        for span in self._spans[params.window]:
             seen = query[:, span.start : span.end]
             out[span.start : span.end] = attend_span(
-                seen, keys[span.rows], values[span.rows], span.bias, facts
+                seen, keys[span.rows], values[span.rows], span.bias, params
             ).transpose(0, 1)
-        return out
+        return out[None]
 
 
 class TokenSpan:
@@ -156,7 +92,7 @@ def attend_span(
     keys: torch.Tensor,
     values: torch.Tensor,
     bias: torch.Tensor | None,
-    facts: AttentionParams,
+    params: AttentionParams,
 ) -> torch.Tensor:
     """Shapes: query [H, Q, D], keys [L, Hk, D], values [L, Hk, Dv], bias [Q, L] → [H, Q, Dv].
 
@@ -168,18 +104,18 @@ def attend_span(
     folded = query.reshape(kv_heads, group * num, -1)
     keys, values = keys.transpose(0, 1), values.transpose(0, 1)
     bias = None if bias is None else bias.repeat(group, 1)
-    if not facts.softcap and not facts.sinks.numel():
+    if not params.softcap and not params.sinks.numel():
         out = F.scaled_dot_product_attention(
-            folded[None], keys[None], values[None], attn_mask=bias, scale=facts.scale
+            folded[None], keys[None], values[None], attn_mask=bias, scale=params.scale
         )
         return out.view(heads, num, -1)
-    scores = torch.matmul(folded, keys.transpose(1, 2)) * facts.scale
-    if facts.softcap:
-        scores = torch.tanh(scores / facts.softcap) * facts.softcap
+    scores = torch.matmul(folded, keys.transpose(1, 2)) * params.scale
+    if params.softcap:
+        scores = torch.tanh(scores / params.softcap) * params.softcap
     if bias is not None:
         scores = scores + bias
-    if facts.sinks.numel():
-        sinks = facts.sinks.view(kv_heads, group, 1, 1).expand(-1, -1, num, -1)
+    if params.sinks.numel():
+        sinks = params.sinks.view(kv_heads, group, 1, 1).expand(-1, -1, num, -1)
         scores = torch.cat([scores, sinks.reshape(kv_heads, group * num, 1)], -1)
     weights = scores.float().softmax(-1).to(values.dtype)[..., : keys.shape[1]]
     return torch.matmul(weights, values).view(heads, num, -1)
