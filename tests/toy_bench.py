@@ -34,9 +34,9 @@ class NoText:
 
 
 def proposing(k, scheduler, statistics, drafters=()):
-    depth = DraftLength()
-    draft = LockstepDraft(depth, scheduler.limits.token_budget, statistics, Trace())
-    return Proposer(draft, depth, FixedController(k), statistics, drafters)
+    length = DraftLength()
+    draft = LockstepDraft(length, scheduler.limits.token_budget, statistics, Trace())
+    return Proposer(draft, length, FixedController(k), statistics, drafters)
 
 
 class Bench:
@@ -88,12 +88,12 @@ class Bench:
         for supervisor in self.supervisors:
             await supervisor.stop()
 
-    def submit(self, prompt=(1, 2, 3), max_tokens=20, end=None, **speculation):
+    def submit(self, prompt=(1, 2, 3), max_tokens=20, end=None, rules=None, **speculation):
         sampling = SamplingParams(max_tokens=max_tokens)
         request = Request(tuple(prompt), sampling, 0, 0, SpeculationParams(**speculation))
         self.num_seqs += 1
         sequence = Sequence(self.num_seqs, request, len(prompt) + max_tokens)
-        return self.coordinator.submit(sequence, NoText(end))
+        return self.coordinator.submit(sequence, rules or NoText(end))
 
     async def ids(self, *args, **kwargs):
         return [i async for chunk in self.submit(*args, **kwargs) for i in chunk.token_ids]

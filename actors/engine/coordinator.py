@@ -228,7 +228,13 @@ class Coordinator:
             if verdict.error:
                 self._streams.fail(live.sequence, WorkerFailed(verdict.error))
                 continue
-            rows.append(self._commit_one(live, proposals.get(verdict.seq_id, NOTHING), verdict))
+            proposal = proposals.get(verdict.seq_id, NOTHING)
+            try:
+                rows.append(self._commit_one(live, proposal, verdict))
+            except Exception as error:  # a bug of ours, or a library's: the others' texts go on
+                log.exception("sequence %d could not be committed", verdict.seq_id)
+                message = f"The answer could not be continued: {type(error).__name__}: {error}"
+                self._streams.fail(live.sequence, OutriderError(message))
         return rows
 
     def _commit_one(self, live: RequestState, proposal: Proposal, verdict: VerdictRow) -> RowReport:

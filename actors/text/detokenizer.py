@@ -5,34 +5,21 @@ Works id by id, so that the text and where it stops do not depend on how many id
 
 from collections.abc import Sequence as Many
 
-from tokenizers import Tokenizer as Backend
-from tokenizers.decoders import DecodeStream
-
-PREFIX_LEN = (
-    8  # prompt ids that the decoder sees, so that a leading space is decided as in the whole
-)
+from outrider.actors.text.incremental_decoder import IncrementalDecoder, TokenBytes
 
 
 class Detokenizer:
     """The text of one sequence."""
 
-    def __init__(self, backend: Backend, prompt_ids: Many[int], stops: Many[str]) -> None:
-        self._backend = backend
+    def __init__(self, tokens: TokenBytes, prompt_ids: Many[int], stops: Many[str]) -> None:
+        self._decoder = IncrementalDecoder(tokens, prompt_ids)
         self._stops = tuple(stops)
-        self._prefix = list(prompt_ids[-PREFIX_LEN:])
-        self._stream = DecodeStream(ids=list(self._prefix), skip_special_tokens=True)
-        self._ids: list[int] = []
-        self._num_decoded = 0  # characters the stream has given
         self._held = ""  # decoded, not released: it may be the beginning of a stop string
         self.is_stopped = False
 
     def push(self, token_id: int) -> bool:
         """Take one id; True if a stop string is complete with it."""
-        self._ids.append(token_id)
-        piece = self._stream.step(self._backend, token_id)
-        if piece:
-            self._num_decoded += len(piece)
-            self._extend(piece)
+        self._extend(self._decoder.step(token_id))
         return self.is_stopped
 
     def take(self) -> str:
@@ -45,13 +32,13 @@ class Detokenizer:
     def finish(self) -> str:
         """The rest: what was held back, and an incomplete character as a full decode shows it."""
         if not self.is_stopped:
-            before = self._backend.decode(self._prefix, skip_special_tokens=True)
-            whole = self._backend.decode(self._prefix + self._ids, skip_special_tokens=True)
-            self._extend(whole[len(before) + self._num_decoded :])
+            self._extend(self._decoder.finish())
         text, self._held = self._held, ""
         return text
 
     def _extend(self, piece: str) -> None:
+        if not piece:
+            return
         self._held += piece
         found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:

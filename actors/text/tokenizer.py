@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
 from outrider.actors.text.detokenizer import Detokenizer
 from outrider.actors.text.grammar import GrammarCompiler
+from outrider.actors.text.incremental_decoder import TokenBytes
 
 
 class Tokenizer:
@@ -19,6 +20,7 @@ class Tokenizer:
     def __init__(self, path: Path) -> None:
         """Raises ModelRefused."""
         self._tokenizer = _load(path)
+        self._token_bytes = TokenBytes(self._tokenizer.backend_tokenizer)
 
     @property
     def vocabulary(self) -> dict[str, int]:
@@ -80,7 +82,7 @@ class Tokenizer:
 
     def stream(self, prompt_ids: Many[int], stops: Many[str]) -> Detokenizer:
         """The text of one sequence, as it comes."""
-        return Detokenizer(self._tokenizer.backend_tokenizer, prompt_ids, stops)
+        return Detokenizer(self._token_bytes, prompt_ids, stops)
 
 
 def check_vocabularies(target: Tokenizer, draft: Tokenizer) -> None:

@@ -6,7 +6,7 @@ import pytest
 import toy
 from toy_bench import Bench
 
-from outrider.actors.errors import ShuttingDown, WorkerFailed
+from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed
 from outrider.actors.scheduling.request import FinishReason
 from outrider.actors.transport.messages import Close, Open, Propose, Verify
 
@@ -182,3 +182,34 @@ async def test_who_left_may_be_cancelled():
 
 async def bench_ids(stream):
     return [i async for chunk in stream for i in chunk.token_ids]
+
+
+class Breaking:
+    """Stop rules that fail at the third commit, as a library's decoder may."""
+
+    def __init__(self):
+        self.num_left = 2
+
+    def cut(self, ids, num_left):
+        if self.num_left == 0:
+            raise ValueError("Invalid prefix")
+        self.num_left -= 1
+        return ids, "", None
+
+
+async def test_a_row_that_cannot_be_committed_ends_alone():
+    async with Bench(k=4) as bench:
+        broken = asyncio.create_task(ids_of(bench.submit((4, 5), rules=Breaking())))
+        others = await asyncio.gather(*(bench.ids((1, 2, i), 40) for i in range(5)))
+        with pytest.raises(OutriderError, match="could not be continued: ValueError: Invalid"):
+            await broken
+        assert bench.coordinator.failure is None
+        assert await bench.ids((4, 5), 9) == toy.continuation((4, 5), 9)
+        await settle()
+        assert bench.target.ids == {}
+    for i, output in enumerate(others):
+        assert output == toy.continuation((1, 2, i), 40)
+
+
+async def ids_of(stream):
+    return [token for chunk in [chunk async for chunk in stream] for token in chunk.token_ids]

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from outrider.actors.scheduling.request import FinishReason
 from outrider.actors.text.detokenizer import Detokenizer
+from outrider.actors.text.incremental_decoder import TokenBytes
 from outrider.actors.text.stopping_criteria import StoppingCriteria
 
 
@@ -28,7 +29,8 @@ def ids_of(tokenizer, text):
 def run(tokenizer, text, stops=(), sizes=(1,), end_ids=(), max_tokens=10_000, ids=None):
     """Feed a text in commits of the given sizes; the released pieces, kept ids and reason."""
     ids = ids_of(tokenizer, text) if ids is None else ids
-    rules = StoppingCriteria(Detokenizer(tokenizer, ids_of(tokenizer, "A prompt."), stops), end_ids)
+    prompt = ids_of(tokenizer, "A prompt.")
+    rules = StoppingCriteria(Detokenizer(TokenBytes(tokenizer), prompt, stops), end_ids)
     pieces, kept, at = [], [], 0
     for size in itertools.cycle(sizes):
         if at >= len(ids):
