@@ -39,8 +39,12 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would be served now."""
-        return self.engine is not None and self.engine.health().status != "failed"
+        """Whether a request would be served now, not only queued until the target is back."""
+        if self.engine is None:
+            return False
+        health = self.engine.health()
+        is_target_up = all(w.state == "up" for w in health.workers if w.role == "target")
+        return is_target_up and health.status != "failed"
 
     @property
     def started_engine(self) -> "Engine":

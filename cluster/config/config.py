@@ -94,6 +94,11 @@ class HttpSection(_Section):
         min_length=1,
         description="the name of a variable with keys: name=key, separated by commas",
     )
+    requires_keys: bool = Field(
+        default=False,
+        description="true or false: a replica that finds no API keys does not start; true where "
+        "`outrider serve` joins a cluster and was itself given keys",
+    )
     isolates_cache_by_key: bool = Field(
         default=False,
         description="true or false: the KV kept of a prompt serves only the key that it came with",

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -44,6 +44,8 @@ def served(config: Config, report: Report) -> Iterator[Probe]:
     if config.cluster.address == LOCAL:
         check_this_machine(config)
         _check_keys(config, report)
+    else:
+        config = requiring_keys(config, os.environ)
     report("starting Ray" if config.cluster.address == LOCAL else "joining the Ray cluster")
     with connected(config):
         from ray import serve
@@ -103,6 +105,15 @@ def _check_keys(config: Config, report: Report) -> None:
     keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
     if not keys and http.host not in LOOPBACK_HOSTS:
         report(f"no API keys: whoever reaches {http.host}:{http.port} may use the server")
+
+
+def requiring_keys(config: Config, environment: Mapping[str, str]) -> Config:
+    """For replicas elsewhere, which read their own environment: with keys here they need theirs."""
+    http = config.http
+    if http.requires_keys or not (http.api_keys_file or environment.get(http.api_keys_env)):
+        return config
+    http = http.model_copy(update={"requires_keys": True})
+    return config.model_copy(update={"http": http})
 
 
 def _check_cluster_name(serve: Any) -> None:

@@ -35,6 +35,11 @@ def policy(config: Config) -> Policy:
     """Who may ask. Reads the keys, on the machine that serves. Raises InvalidConfig."""
     http = config.http
     keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
+    if http.requires_keys and not keys:
+        raise InvalidConfig(
+            f"Got http.requires_keys=true and no API keys where a replica runs, expected "
+            f"{http.api_keys_env} in the environment of Ray there, or http.api_keys_file"
+        )
     if http.isolates_cache_by_key and not keys:
         raise InvalidConfig("Got http.isolates_cache_by_key=true without API keys, expected some")
     return Policy(

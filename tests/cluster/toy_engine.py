@@ -71,6 +71,7 @@ class ToyEngine:
     failure: Exception | None = None  # raised after `fails_after` commits
     fails_after: int = 1
     status: str = "ok"
+    target: WorkerState = WorkerState.UP
     script: str | None = None  # the text of every choice, in the place of letters
     num_waiting: int = 0  # as its health says
     num_cached: int = 0  # tokens of each prompt, as its first chunk says
@@ -160,7 +161,7 @@ class ToyEngine:
         )
 
     def health(self) -> Any:
-        worker = WorkerHealth("target", 7, "here", WorkerState.UP, "", num_restarts=2)
+        worker = WorkerHealth("target", 7, "here", self.target, "", num_restarts=2)
         return SimpleNamespace(
             status=self.status,
             reason="",

@@ -1,5 +1,7 @@
 """A job's chunks as a response in pieces, one a commit. The client's leaving cancels the job."""
 
+import asyncio
+import time
 from typing import Any, Protocol
 
 from starlette.responses import Response
@@ -8,6 +10,9 @@ from starlette.types import Receive, Scope, Send
 from outrider.actors.scheduling.request import OutputDelta
 from outrider.cluster.api.request.job import ClientGone, Job, unless_gone
 
+EVENTS = "text/event-stream"
+KEEP_ALIVE = b": keep-alive\n\n"  # a comment, which readers of events skip
+KEEP_ALIVE_S = 10.0  # of silence: load balancers end a connection after 60 s of it, some after 30
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -30,6 +35,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._job = job
         self._writer = writer
+        self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -42,16 +48,30 @@ class EventStream(Response):
         write = self._writer.chunk
 
         async def on_chunk(index: int, chunk: OutputDelta) -> None:
+            self._last_sent = time.monotonic()
             await send(_body(write(index, chunk)))
 
         try:
             if start := self._writer.start():
                 await send(_body(start))
-            await self._job.run(on_chunk)
+            keeping_alive = asyncio.create_task(self._keep_alive(send))
+            try:
+                await self._job.run(on_chunk)
+            finally:
+                keeping_alive.cancel()
         except Exception as error:
             await send(_body(self._writer.error(error), is_last=True))
         else:
             await send(_body(self._writer.end(), is_last=True))
+
+    async def _keep_alive(self, send: Send) -> None:
+        """Say something while the job waits: in a queue, for a long prompt, for a new target."""
+        while self._writer.media_type == EVENTS:
+            silent_s = time.monotonic() - self._last_sent
+            if silent_s >= KEEP_ALIVE_S:
+                self._last_sent, silent_s = time.monotonic(), 0.0
+                await send(_body(KEEP_ALIVE))
+            await asyncio.sleep(KEEP_ALIVE_S - silent_s)
 
 
 def _body(data: bytes, is_last: bool = False) -> dict[str, Any]:

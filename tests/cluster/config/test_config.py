@@ -9,6 +9,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
 from outrider.cluster.config.sources import Setting, fields, from_assignments, load
+from outrider.cluster.deploy.launch import requiring_keys
 from outrider.cluster.deploy.settings import api_limits, engine_config, max_requests, policy
 
 
@@ -151,6 +152,20 @@ def test_nothing_can_be_kept_apart_by_keys_that_are_not_there(
     config = load(None, {}, from_assignments(["http.isolates_cache_by_key=true"]))
     with pytest.raises(InvalidConfig, match="isolates_cache_by_key=true without API keys"):
         policy(config)
+
+
+def test_a_server_that_was_given_keys_opens_no_cluster_that_lacks_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The keys are here, and the replica's machine, which reads its own environment, has none."""
+    joined = load(None, {}, from_assignments(["cluster.address=auto"]))
+    assert not requiring_keys(joined, {}).http.requires_keys
+    given = requiring_keys(joined, {"OUTRIDER_API_KEYS": "bob=sk-bob-000001"})
+    monkeypatch.delenv("OUTRIDER_API_KEYS", raising=False)
+    with pytest.raises(InvalidConfig, match="no API keys where a replica runs, expected OUTRIDER"):
+        policy(given)
+    monkeypatch.setenv("OUTRIDER_API_KEYS", "bob=sk-bob-000001")
+    assert policy(given).keys
 
 
 def test_every_key_says_what_it_accepts() -> None:

@@ -7,6 +7,7 @@ import pytest
 from cluster.sse import events
 from cluster.toy_engine import ToyEngine
 
+from outrider.actors.executor.supervisor import WorkerState
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.service import Service
 
@@ -206,6 +207,11 @@ async def test_health_and_readiness(
         engine.status = status
         assert (await http.get("/health")).status_code == health
         assert (await http.get("/ready")).status_code == ready
+    engine.status, engine.target = "degraded", WorkerState.RESTARTING
+    for ready in (503, 200):  # while the target is away, and when it is back
+        assert (await http.get("/ready")).status_code == ready
+        assert (await http.get("/health")).status_code == 200
+        engine.target = WorkerState.UP
     service.engine = None
     assert (await http.get("/health")).status_code == 503
     assert (await http.get("/ready")).json() == {"ready": False}
