@@ -16,10 +16,9 @@ from pathlib import Path
 from outrider.actors.errors import InvalidConfig
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.preflight import local_resources
-from outrider.cluster.deploy.proxy_environment import proxy_environment
+from outrider.cluster.deploy.proxy_environment import LOOPBACK, claimed_ports, proxy_environment
 
 LOCAL = "local"
-LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 128 << 20  # nothing but configuration goes through it
 
 
@@ -27,8 +26,12 @@ OBJECT_STORE_BYTES = 128 << 20  # nothing but configuration goes through it
 def connected(config: Config) -> Iterator[None]:
     """A connection to Ray. Raises InvalidConfig when there is none to be had."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    with _local(config) if config.cluster.address == LOCAL else _joined(config):
-        yield
+    if config.cluster.address != LOCAL:
+        with _joined(config):
+            yield
+    else:
+        with claimed_ports() as replica_ports, _local(config, replica_ports):
+            yield
 
 
 @contextmanager
@@ -51,10 +54,10 @@ def _joined(config: Config) -> Iterator[None]:
 
 
 @contextmanager
-def _local(config: Config) -> Iterator[None]:
+def _local(config: Config, replica_ports: range) -> Iterator[None]:
     folder = Path(config.cluster.temp_dir or tempfile.mkdtemp(prefix="outrider-ray-"))
     before = dict(os.environ)
-    os.environ |= _local_environment(config, folder)
+    os.environ |= _local_environment(config, folder, replica_ports)
     import ray  # reads the environment as it is imported
 
     resources = local_resources()
@@ -79,9 +82,9 @@ def _local(config: Config) -> Iterator[None]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _local_environment(config: Config, folder: Path) -> dict[str, str]:
+def _local_environment(config: Config, folder: Path, replica_ports: range) -> dict[str, str]:
     """What the processes of a local cluster inherit; the operator's own choices are kept."""
-    wanted = proxy_environment(config.http.proxy, folder)
+    wanted = proxy_environment(config.http.proxy, folder, replica_ports)
     # Ray starts workers at niceness 15; ours are the service itself, not a batch job beside it.
     wanted["RAY_worker_niceness"] = "0"
     wanted["TMPDIR"] = str(folder)  # a worker that was killed leaves its socket; we remove it here

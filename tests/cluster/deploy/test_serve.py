@@ -84,6 +84,18 @@ def test_the_proxy_listens_on_this_machine_only(server: Server) -> None:
     assert all(address.startswith("0100007F:") for address in listening)
 
 
+@pytest.mark.parametrize("name", ["X-Request-Id", "x-session-id", "traceparent"])
+def test_bytes_that_serve_cannot_read_are_refused(server: Server, name: str) -> None:
+    request = f"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{name}: ".encode()
+    address = httpx.URL(server.url)
+    with socket.create_connection((address.host, address.port), timeout=10) as connection:
+        connection.sendall(request + b"\xe4\xff\r\n\r\n")
+        head, _, body = b"".join(iter(lambda: connection.recv(4096), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert "outside ASCII" in json.loads(body)["error"]["message"]
+    assert httpx.get(f"{server.url}/health", headers={name: "plain-1"}).status_code == 200
+
+
 def test_the_text_is_that_of_the_command_line(server: Server, client: openai.OpenAI) -> None:
     flags = ["--seed", "5", "--max-tokens", "24", "--no-speculation", "--stats"]
     command = [sys.executable, "-m", "outrider.cluster.cli", "generate", PROMPT, *flags]

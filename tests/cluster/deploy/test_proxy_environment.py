@@ -1,0 +1,43 @@
+"""The ports of one server among others on the machine."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from outrider.actors.errors import InvalidConfig
+from outrider.cluster.deploy import proxy_environment as environment
+from outrider.cluster.deploy.proxy_environment import claimed_ports, proxy_environment
+
+pytestmark = pytest.mark.usefixtures("few")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for three servers."""
+    monkeypatch.setattr(environment, "END_PORT", environment.FIRST_PORT + 3 * 100)
+
+
+def test_no_two_servers_have_a_port_in_common() -> None:
+    with claimed_ports() as one, claimed_ports() as two, claimed_ports() as three:
+        assert len({*one, *two, *three}) == 3 * 99
+        with pytest.raises(InvalidConfig, match="Got no 100 free ports together"), claimed_ports():
+            pass
+    with claimed_ports() as again:
+        assert again in (one, two, three)
+
+
+def test_a_range_that_a_stranger_listens_in_is_left_to_him() -> None:
+    with socket.create_server(("127.0.0.1", environment.FIRST_PORT + 150)):
+        for _ in range(20):
+            with claimed_ports() as ports:
+                assert environment.FIRST_PORT + 150 not in ports
+
+
+def test_no_port_of_a_server_is_rays_fixed_one(tmp_path: Path) -> None:
+    with claimed_ports() as ports:
+        variables = proxy_environment("haproxy", tmp_path, ports)
+    found = [int(value) for name, value in variables.items() if name.endswith("_PORT")]
+    assert len(found) == len(set(found)) == 6
+    assert not {8000, 8404, 8500, 9000, 9101, 9500, 30000, 31000} & set(found)
+    assert {ports[0], ports[-1]} <= set(found)

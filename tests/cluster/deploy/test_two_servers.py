@@ -1,0 +1,94 @@
+"""Two `outrider serve` on one machine, with two models: each answers as itself, or not at all."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from architectures import DEMO
+
+pytestmark = pytest.mark.slow
+
+START_S = 240.0
+FLAGS = {"demo": [], "small": ["--target", str(DEMO / "draft"), "--draft", "none"]}
+
+
+@contextlib.contextmanager
+def serving(name: str, folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str, Path]]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    log = folder / f"{name}.log"
+    flags = [*FLAGS[name], "--set", f"model.name={name}", "--port", str(port)]
+    command = [sys.executable, "-m", "outrider.cluster.cli", "serve", *flags]
+    environment = {key: v for key, v in os.environ.items() if not key.startswith("OUTRIDER_")}
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, text=True, env=environment)
+    try:
+        yield process, f"http://127.0.0.1:{port}", log
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
+
+
+def answers(url: str) -> tuple[bool, str]:
+    """Whether it says that it is ready, and the model that it says it serves, if any."""
+    ready, model = False, ""
+    with contextlib.suppress(httpx.HTTPError):
+        ready = httpx.get(f"{url}/ready", timeout=2).status_code == 200
+        reply = httpx.get(f"{url}/v1/models", timeout=2)
+        if reply.status_code == 200:
+            model = reply.json()["data"][0]["id"]
+    return ready, model
+
+
+def follow(process: "subprocess.Popen[str]", url: str, name: str, log: Path) -> None:
+    """Until it is ready; before, nobody answers in its place."""
+    deadline, was_loading = time.monotonic() + START_S, False
+    while True:
+        is_loaded = "curl" in log.read_text()
+        ready, model = answers(url)
+        assert model in ("", name)
+        if ready:
+            assert was_loading
+            assert model == name
+            return
+        was_loading = was_loading or not is_loaded
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def sweeps() -> Iterator[None]:
+    """A server that is killed leaves its folder."""
+    before = set(Path(tempfile.gettempdir()).glob("outrider-ray-*"))
+    yield
+    for folder in set(Path(tempfile.gettempdir()).glob("outrider-ray-*")) - before:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.usefixtures("sweeps")
+def test_two_servers_keep_apart(tmp_path: Path) -> None:
+    with serving("demo", tmp_path) as one:
+        follow(*one[:2], "demo", one[2])
+        with serving("small", tmp_path) as two:
+            follow(*two[:2], "small", two[2])
+            assert [answers(url) for _, url, _ in (one, two)] == [(True, "demo"), (True, "small")]
+            one[0].send_signal(signal.SIGKILL)
+            one[0].wait(30)
+            deadline = time.monotonic() + 60  # its children end on their own, a moment later
+            while (last := answers(one[1])) != (False, ""):
+                assert last[1] in ("", "demo")
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert answers(two[1]) == (True, "small")
