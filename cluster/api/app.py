@@ -55,7 +55,8 @@ def create_app(
     open_routes = [route for router in open_routers for route in router.routes]
     # The last one added is the first to see a request.
     app.add_middleware(Admission, policy=policy, traffic=traffic, open_routes=open_routes)
-    if policy.cors_origins:
+    app.add_middleware(Access, service=service, policy=policy, traffic=traffic)
+    if policy.cors_origins:  # around Access, which writes the refusals: a page must see those too
         app.add_middleware(
             CORSMiddleware,
             allow_origins=policy.cors_origins,
@@ -63,5 +64,4 @@ def create_app(
             allow_headers=["authorization", REQUEST_ID, TIMEOUT],
             expose_headers=[REQUEST_ID, "retry-after"],
         )
-    app.add_middleware(Access, service=service, policy=policy, traffic=traffic)
     return app

@@ -11,7 +11,7 @@ from cluster.toy_engine import ToyEngine
 from outrider.actors.errors import Overloaded
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.errors import DeadlineExceeded
-from outrider.cluster.api.middleware.keys import Policy
+from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of
 from outrider.cluster.api.middleware.observations import Observations
 from outrider.cluster.api.middleware.request_context import RequestContext
 from outrider.cluster.api.middleware.traffic import Traffic
@@ -114,6 +114,14 @@ async def test_cors_is_off_until_origins_are_named(service: Service) -> None:
     assert "x-request-id" in reply.headers["access-control-expose-headers"]
     reply = await ask(app, "/ready", method="GET", headers={"origin": "https://other.example"})
     assert "access-control-allow-origin" not in reply.headers
+
+
+async def test_a_page_of_a_named_origin_sees_why_it_is_refused(service: Service) -> None:
+    origin = "https://page.example"
+    keys = KeyRing([Key("alice", digest_of("sk-alice-0001"))])
+    app = create_app(service, Policy(keys, cors_origins=(origin,)))
+    reply = await ask(app, COMPLETIONS, b"{}", headers={"origin": origin})
+    assert (reply.status, reply.headers["access-control-allow-origin"]) == (401, origin)
 
 
 async def test_an_exchange_ends_at_its_deadline_or_when_it_is_ended() -> None:
