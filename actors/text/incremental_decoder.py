@@ -8,12 +8,14 @@ does; `tokenizers` would lose the characters beside a stray byte too, and take b
 
 import codecs
 import json
+import re
 from collections.abc import Sequence as Many
 
 from tokenizers import Tokenizer as Backend
 
 REPLACED = "\ufffd"
 MAX_CHARACTER_BYTES = 4
+BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
 def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
@@ -37,10 +39,8 @@ class TokenBytes:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.special_ids = frozenset(
-            token_id for token_id, token in backend.get_added_tokens_decoder().items()
-            if token.special
-        )  # fmt: skip
+        added = backend.get_added_tokens_decoder().items()
+        self._special_ids = frozenset(token_id for token_id, token in added if token.special)
         decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder else {}
         kinds = {each["type"] for each in decoder.get("decoders", [decoder]) if each}
         self._alphabet = _alphabet() if kinds == {"ByteLevel"} else None
@@ -56,15 +56,15 @@ class TokenBytes:
 
     def _find(self, token_id: int) -> bytes | None:
         token = self.backend.id_to_token(token_id)
-        if token is None or token_id in self.special_ids:
+        if token is None or token_id in self._special_ids:
             return b""
         if self._alphabet is not None:
             try:
                 return bytes(self._alphabet[character] for character in token)
             except KeyError:  # an added token, written as it is
                 return token.encode()
-        is_byte = self._falls_back and len(token) == 6 and token.startswith("<0x")
-        return bytes.fromhex(token[3:5]) if is_byte and token.endswith(">") else None
+        found = BYTE_TOKEN.fullmatch(token) if self._falls_back else None
+        return bytes.fromhex(found[1]) if found else None
 
 
 class IncrementalDecoder:

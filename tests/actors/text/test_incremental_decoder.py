@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import real_tokenizers
 from architectures import DEMO
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models
 from tokenizers.decoders import DecodeStream
 
 from outrider.actors.text.detokenizer import Detokenizer
@@ -99,6 +99,26 @@ def test_a_character_that_the_prompt_began_is_told_once_it_is_whole(byte_level):
     assert streamed(tokens, ids[:-1], rest) == "abc"  # the prompt's own half shows in the prompt
     stopping = Detokenizer(tokens, ids[:-1], ("ret",))
     assert not any(stopping.push(token_id) for token_id in [ids[-1], *rest])
+
+
+WORDS = ["[UNK]", "a", "##b", "the", "##s", ".", "'", "▁a", "▁the", "▁", "<0xZZ>"]
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [decoders.WordPiece(), decoders.Metaspace(), decoders.BPEDecoder("s"), decoders.Fuse(), None],
+)
+def test_other_tokenizers_text_is_the_decode_of_the_whole(decoder):
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    if decoder is not None:
+        tokenizer.decoder = decoder
+    tokens, rng = TokenBytes(tokenizer), random.Random(1)
+    for _ in range(NUM_TEXTS):
+        ids = [rng.randrange(1, len(WORDS)) for _ in range(rng.randint(2, 9))]
+        for num in (0, 1):  # of the prompt
+            before = tokenizer.decode(ids[:num])
+            assert before + streamed(tokens, ids[:num], ids[num:]) == tokenizer.decode(ids), ids
 
 
 def test_special_tokens_are_no_text(byte_level):
