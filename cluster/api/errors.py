@@ -5,6 +5,7 @@ OutriderError
 │   ├── FieldRefused         400   a field that the schema does not allow; `code` says in which way
 │   └── BodyTooLarge         413
 ├── InvalidApiKey            401   no key, or none that we know
+├── HostNotAllowed           403   asked under a name, or by a page, that is not the server's
 ├── SlowBody                 408   the body did not come in time
 ├── RateLimitExceeded        429   a limit of a key or of this replica; `retry_after_s` says when
 ├── DeadlineExceeded         504   the answer was not complete in time
@@ -50,6 +51,14 @@ class InvalidApiKey(OutriderError):
 
     status = 401
     headers: ClassVar[dict[str, str]] = {"www-authenticate": "Bearer"}
+
+
+class HostNotAllowed(OutriderError):
+    """`Host` or `Origin` names another machine: a page of the web asks through somebody's browser,
+    or a name of its own was made to point here.
+    """
+
+    status = 403
 
 
 class SlowBody(OutriderError):

@@ -20,6 +20,11 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0)]
 
 
+def _split(text: str) -> tuple[str, ...]:
+    """What commas separate."""
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -107,6 +112,11 @@ class HttpSection(_Section):
         default="",
         description="origins whose pages may call the server from a browser, separated by commas",
     )
+    allowed_hosts: str = Field(
+        default="",
+        description="names that a request's Host and Origin may have, separated by commas; empty: "
+        "any. `outrider serve` on a loopback address sets 127.0.0.1, localhost and ::1",
+    )
     logs_requests: bool = Field(
         default=True, description="true or false: a line of JSON for each request; never its text"
     )
@@ -117,7 +127,12 @@ class HttpSection(_Section):
     @property
     def origins(self) -> tuple[str, ...]:
         """The origins of `cors_origins`."""
-        return tuple(filter(None, map(str.strip, self.cors_origins.split(","))))
+        return _split(self.cors_origins)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names of `allowed_hosts`."""
+        return frozenset(name.lower() for name in _split(self.allowed_hosts))
 
     @property
     def shows_client_addresses(self) -> bool:

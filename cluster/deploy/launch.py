@@ -44,6 +44,7 @@ def served(config: Config, report: Report) -> Iterator[Probe]:
     if config.cluster.address == LOCAL:
         check_this_machine(config)
         _check_keys(config, report)
+        config = for_this_machine(config)
     else:
         config = requiring_keys(config, os.environ)
     report("starting Ray" if config.cluster.address == LOCAL else "joining the Ray cluster")
@@ -105,6 +106,15 @@ def _check_keys(config: Config, report: Report) -> None:
     keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
     if not keys and http.host not in LOOPBACK_HOSTS:
         report(f"no API keys: whoever reaches {http.host}:{http.port} may use the server")
+
+
+def for_this_machine(config: Config) -> Config:
+    """On a loopback address, asked under its names alone: pages of the web have others."""
+    http = config.http
+    if http.host not in LOOPBACK_HOSTS or http.allowed_hosts:
+        return config
+    http = http.model_copy(update={"allowed_hosts": ",".join(LOOPBACK_HOSTS)})
+    return config.model_copy(update={"http": http})
 
 
 def requiring_keys(config: Config, environment: Mapping[str, str]) -> Config:

@@ -49,5 +49,6 @@ def policy(config: Config) -> Policy:
         http.body_timeout_s,
         http.isolates_cache_by_key,
         http.origins,
+        http.hosts,
         answers_with_id=False,  # Ray Serve does, with the id that it gave or passed on
     )

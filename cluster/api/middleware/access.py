@@ -8,12 +8,13 @@ import logging
 import time
 import uuid
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.actors.errors import InvalidRequest, OutriderError
-from outrider.cluster.api.errors import response_of
+from outrider.cluster.api.errors import HostNotAllowed, response_of
 from outrider.cluster.api.middleware.keys import Policy
 from outrider.cluster.api.middleware.request_context import RequestContext, opened
 from outrider.cluster.api.middleware.traffic import Traffic
@@ -64,10 +65,10 @@ class Access:
             exchange.route = getattr(scope.get("route"), "path", "")
             self._report(exchange)
 
-    def _exchange(self, scope: Scope) -> tuple[RequestContext, InvalidRequest | None]:
+    def _exchange(self, scope: Scope) -> tuple[RequestContext, OutriderError | None]:
         """The exchange, and why it is refused, if it is."""
-        given = Headers(scope=scope).get(REQUEST_ID)
-        refusal = None
+        headers = Headers(scope=scope)
+        given, refusal = headers.get(REQUEST_ID), self._stranger(headers)
         if given is not None and not _is_id(given):
             refusal = InvalidRequest(
                 f"Got an {REQUEST_ID} of {len(given)} characters, expected 1 to {MAX_ID_LEN} "
@@ -83,6 +84,22 @@ class Access:
             observations=self._traffic.observations,
         )
         return exchange, refusal
+
+    def _stranger(self, headers: Headers) -> OutriderError | None:
+        """Why the request must come from a page of another site, if it must."""
+        allowed, origin = self._policy.allowed_hosts, headers.get("origin")
+        if not allowed:
+            return None
+        hosts = {"Host": f"//{headers.get('host', '')}"}
+        if origin is not None and origin not in self._policy.cors_origins:
+            hosts["Origin"] = origin
+        for name, url in hosts.items():
+            if _name_in(url) not in allowed:
+                return HostNotAllowed(
+                    f"Got {name} {url.removeprefix('//')[:SHOWN_PATH_LEN]!r}, expected one of "
+                    f"{', '.join(sorted(allowed))} (http.allowed_hosts)"
+                )
+        return None
 
     def _complete(self, headers: MutableHeaders, exchange: RequestContext) -> None:
         if self._policy.answers_with_id:
@@ -122,6 +139,13 @@ def _line(exchange: RequestContext, status: int, duration_s: float) -> dict[str,
         "num_tokens": exchange.num_tokens,
         "finish_reasons": exchange.finish_reasons,
     }
+
+
+def _name_in(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _is_id(text: str) -> bool:

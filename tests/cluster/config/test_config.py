@@ -9,7 +9,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
 from outrider.cluster.config.sources import Setting, fields, from_assignments, load
-from outrider.cluster.deploy.launch import requiring_keys
+from outrider.cluster.deploy.launch import for_this_machine, requiring_keys
 from outrider.cluster.deploy.settings import api_limits, engine_config, max_requests, policy
 
 
@@ -166,6 +166,17 @@ def test_a_server_that_was_given_keys_opens_no_cluster_that_lacks_them(
         policy(given)
     monkeypatch.setenv("OUTRIDER_API_KEYS", "bob=sk-bob-000001")
     assert policy(given).keys
+
+
+def test_a_server_on_loopback_is_asked_under_its_names_alone() -> None:
+    assert policy(Config()).allowed_hosts == frozenset()
+    assert policy(for_this_machine(Config())).allowed_hosts == {"127.0.0.1", "localhost", "::1"}
+    for given in ("http.allowed_hosts=My.Name, localhost", "http.host=0.0.0.0"):
+        config = load(None, {}, from_assignments([given]))
+        assert for_this_machine(config) == config
+    assert policy(
+        load(None, {}, from_assignments(["http.allowed_hosts=My.Name, b"]))
+    ).allowed_hosts == {"my.name", "b"}
 
 
 def test_every_key_says_what_it_accepts() -> None:

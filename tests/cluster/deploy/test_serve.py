@@ -96,6 +96,14 @@ def test_bytes_that_serve_cannot_read_are_refused(server: Server, name: str) -> 
     assert httpx.get(f"{server.url}/health", headers={name: "plain-1"}).status_code == 200
 
 
+@pytest.mark.parametrize("header", ["Host", "Origin"])
+def test_pages_of_the_web_are_refused(server: Server, header: str) -> None:
+    value = {"Host": "evil.example", "Origin": "https://evil.example"}[header]
+    reply = httpx.post(f"{server.url}/v1/completions", json=SAMPLED, headers={header: value})
+    assert reply.status_code == 403
+    assert f"Got {header} '{value}'" in reply.json()["error"]["message"]
+
+
 def test_the_text_is_that_of_the_command_line(server: Server, client: openai.OpenAI) -> None:
     flags = ["--seed", "5", "--max-tokens", "24", "--no-speculation", "--stats"]
     command = [sys.executable, "-m", "outrider.cluster.cli", "generate", PROMPT, *flags]

@@ -124,6 +124,37 @@ async def test_a_page_of_a_named_origin_sees_why_it_is_refused(service: Service)
     assert (reply.status, reply.headers["access-control-allow-origin"]) == (401, origin)
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "LOCALHOST"}, 200),
+        ({"host": "[::1]:8000"}, 200),
+        ({"origin": "http://127.0.0.1:3000"}, 200),
+        ({"origin": "https://page.example"}, 200),  # named
+        ({"host": "evil.example"}, 403),
+        ({"host": "evil.example:8000"}, 403),
+        ({"host": "[::1"}, 403),
+        ({"host": ""}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "https://127.0.0.1.evil.example"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+async def test_other_sites_pages_are_refused(
+    service: Service, headers: dict[str, str], status: int
+) -> None:
+    hosts = frozenset({"127.0.0.1", "localhost", "::1"})
+    policy = Policy(cors_origins=("https://page.example",), allowed_hosts=hosts)
+    sent = {"host": "127.0.0.1:8000"} | headers
+    reply = await ask(create_app(service, policy), "/ready", method="GET", headers=sent)
+    assert reply.status == status
+    if status == 403:
+        assert "expected one of 127.0.0.1, ::1, localhost" in reply.error["message"]
+    reply = await ask(create_app(service), "/ready", method="GET", headers=sent)
+    assert reply.status == 200  # not asked for
+
+
 async def test_an_exchange_ends_at_its_deadline_or_when_it_is_ended() -> None:
     def exchange(timeout_s: float) -> RequestContext:
         return RequestContext("id", "POST", "/", timeout_s, Observations())
