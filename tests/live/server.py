@@ -40,7 +40,9 @@ def add_views(app, engine):
     @app.get("/inside/pages")
     async def pages():
         """Of each worker's pool; asked between two rounds, so this waits for one."""
-        supervisors = [each for each in (engine._crew.target, engine._crew.draft) if each]
+        supervisors = [
+            each for each in (engine._worker_group.target, engine._worker_group.draft) if each
+        ]
         pongs = [await (await each.up()).call(Ping()) for each in supervisors]
         return {
             pong.role: {
