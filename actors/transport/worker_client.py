@@ -41,7 +41,7 @@ class WorkerClient(Protocol):
         ...
 
     def tell(self, message: AnyMessage) -> None:
-        """Send what is not answered. A client that is lost loses it."""
+        """Send what is not answered. A worker that is lost loses it."""
         ...
 
     def on_push(self, take: "Take") -> None:

@@ -1,6 +1,6 @@
 """API keys: where they are read, and whose key a request came with.
 
-Only digests are kept. What a key may do at once is `allowance`'s to know.
+Only digests are kept. What a key may do at once is `rate_limiter`'s to know.
 """
 
 import hashlib
