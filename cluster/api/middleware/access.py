@@ -1,4 +1,4 @@
-"""The outermost middleware but for CORS: an exchange for every request, its id in and out, a log line.
+"""The outermost middleware but for CORS: an exchange for every request, its id, a line in the log.
 
 A line names who, what, how long and how many tokens; never a prompt, a text or a secret.
 """
