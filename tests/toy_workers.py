@@ -13,19 +13,14 @@ class ToyWorkerClient(InlineWorkerClient):
 
     def __init__(self, worker, pid):
         super().__init__(worker, pid)
-        self._has_ended = asyncio.Event()
-        self._loss = None
         self.is_silent = False  # takes messages in, and answers none
         self.num_calls = 0
         self.last_call = None  # (number, whether it is still carried out): it dies of that one
 
-    @property
-    def is_lost(self):
-        return self._loss is not None
-
     def lose(self, reason="EOF"):
-        self._loss = WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {reason}")
-        self._has_ended.set()
+        if isinstance(reason, str):
+            reason = WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {reason}")
+        super().lose(reason)
 
     async def call(self, message):
         if self._loss is not None:
@@ -43,14 +38,6 @@ class ToyWorkerClient(InlineWorkerClient):
         if self._loss is not None:
             raise self._loss
         return answer
-
-    def tell(self, message):
-        if self._loss is None:
-            super().tell(message)
-
-    async def ended(self):
-        await self._has_ended.wait()
-        return self._loss
 
     async def close(self):
         if self._loss is None:

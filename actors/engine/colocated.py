@@ -33,5 +33,8 @@ class ColocatedDraftClient:
     async def ended(self) -> OutriderError:
         return await self.pair.ended()
 
+    def lose(self, reason: OutriderError) -> None:
+        self.pair.lose(reason)
+
     async def close(self) -> None:
         """Nothing: the connection is the target's."""

@@ -12,14 +12,21 @@ from collections.abc import Callable
 from functools import partial
 
 from outrider.actors.engine.colocated import ColocatedDraftClient
-from outrider.actors.engine.round_trip import ColocatedRound, RoundTrip, SeparateRound
+from outrider.actors.engine.isolation import Judged
+from outrider.actors.engine.round_trip import (
+    ColocatedRound,
+    RoundResult,
+    RoundTrip,
+    SeparateRound,
+)
 from outrider.actors.engine.streams import OutputProcessor, OutputStream, RequestState, pairs
+from outrider.actors.engine.suspects import Suspects
 from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
 from outrider.actors.lookahead.round_report import Lookup, RowReport
 from outrider.actors.scheduling.request import OutputDelta
-from outrider.actors.scheduling.scheduler import Scheduler, SchedulerOutput
+from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
 from outrider.actors.telemetry.statistics import Statistics
@@ -27,10 +34,6 @@ from outrider.actors.telemetry.trace import Trace, record_round
 from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.transport.messages import VerifyReply
 from outrider.actors.transport.rows import VerdictRow
-
-# In a row, without one that was answered, and for so long: a row of theirs may be the cause.
-MAX_LOST_ROUNDS = 5
-MAX_LOST_S = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +63,7 @@ class Coordinator:
         self._target = TargetClient(target, scheduler, self._streams, statistics)
         round_trip = ColocatedRound if is_colocated else SeparateRound
         self._round_trip: RoundTrip = round_trip(proposer, self._target, clock)
-        self._asked: list[Sequence] = []  # of the target, in the round that runs or was lost
-        self._num_lost_rounds = 0
-        self._lost_since = 0.0
+        self._suspects = Suspects()
         self._failure: OutriderError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -141,25 +142,21 @@ class Coordinator:
         started = self._clock()
         await self._target.close_left()
         await self._target.admit(started)
-        choice = self._proposer.choose(self._scheduler.running)
-        plan = await self._target.plan(max(choice.k, choice.ngram_k))
-        self._asked = plan.sequences
+        group = self._suspects.group(self._scheduler.running, self._streams.seq_ids)
+        await self._target.open(group)
+        is_plain = any(map(self._suspects.includes, group))
+        choice = self._proposer.choose([] if is_plain else group)
+        plan = await self._target.plan(max(choice.k, choice.ngram_k), group)
         if not plan.sequences:
             await asyncio.sleep(0)  # whoever can change that may run
             return
-        scheduled = self._clock()
-        try:
-            result = await self._round_trip.run(plan)
-            self._num_lost_rounds = 0
-            num_prompt_tokens = plan.num_prompt_tokens
-            rows = self._commit(plan, result.proposals, result.verdicts)
-        except WorkerLost:
-            raise
-        except OutriderError as error:  # the target refused this round: these sequences, no others
-            self._streams.fail_some(plan.sequences, error)
-            return
+        scheduled, num_prompt_tokens = self._clock(), plan.num_prompt_tokens
+        trip = self._round_trip
+        result = await (trip.run_plainly(plan) if is_plain else trip.run(plan))
+        await self._fail(result.judged)
+        rows = self._commit(result)
         bounds = (started, scheduled, result.proposed, result.verified, self._clock())
-        self._account(bounds, result.verdicts, rows, num_prompt_tokens)
+        self._account(bounds, result.judged.reply, rows, num_prompt_tokens)
 
     def _account(
         self,
@@ -196,28 +193,31 @@ class Coordinator:
         if successor is not None:
             if self._is_colocated:
                 self._proposer.draft.use(ColocatedDraftClient(successor))
-            await self._target.reopen()
+            self._target.begin_again()
         if self._draft is not None:
             self._proposer.draft.use(self._draft.client)
 
     def _lose_round(self, error: WorkerLost) -> None:
         """Nothing was committed: the next target is asked again, unless they keep dying of it."""
-        now = self._clock()
-        if self._num_lost_rounds == 0:
-            self._lost_since = now
-        self._num_lost_rounds += 1
-        if self._num_lost_rounds >= MAX_LOST_ROUNDS and now - self._lost_since > MAX_LOST_S:
-            self._num_lost_rounds = 0
-            self._streams.fail_some(self._asked, error)
+        for sequence in self._suspects.died(*self._target.blamed()):
+            message = f"Given up: every target that was asked for this was lost: {error}"
+            log.error("sequence %d: %s", sequence.seq_id, message)
+            self._streams.fail(sequence, WorkerFailed(message))
+
+    async def _fail(self, judged: Judged) -> None:
+        """Those that the target cannot compute. Raises WorkerLost if it is the target's fault."""
+        found = ((self._streams.find(i), error) for i, error in judged.failures.items())
+        failures = [(live.sequence, error) for live, error in found if live is not None]
+        if failures:
+            await self._target.settle(failures, judged.has_success)
 
     # commit
 
-    def _commit(
-        self, plan: SchedulerOutput, proposals: dict[int, Proposal], verdicts: VerifyReply
-    ) -> list[RowReport]:
-        rows = []
-        for sequence, size in plan.prefill:
-            sequence.num_prefilled += size
+    def _commit(self, result: RoundResult) -> list[RowReport]:
+        rows, verdicts = [], result.judged.reply
+        for seq_id, size in result.judged.num_prefilled.items():
+            if (live := self._streams.find(seq_id)) is not None:
+                live.sequence.num_prefilled += size
         for told in verdicts.prompts:
             if (live := self._streams.find(told.seq_id)) is not None:
                 live.take_prompt(told)
@@ -228,7 +228,7 @@ class Coordinator:
             if verdict.error:
                 self._streams.fail(live.sequence, WorkerFailed(verdict.error))
                 continue
-            proposal = proposals.get(verdict.seq_id, NOTHING)
+            proposal = result.proposals.get(verdict.seq_id, NOTHING)
             try:
                 rows.append(self._commit_one(live, proposal, verdict))
             except Exception as error:  # a bug of ours, or a library's: the others' texts go on

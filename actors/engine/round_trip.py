@@ -1,15 +1,21 @@
 """One round's two questions: what is proposed, and what the target makes of it."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+from outrider.actors.engine.isolation import Isolation, Judged, judged
 from outrider.actors.engine.target_client import TargetClient
+from outrider.actors.errors import OutriderError, WorkerLost
+from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
+from outrider.actors.scheduling.sequence import State
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import NOTHING, Proposals, Proposer
-from outrider.actors.transport.messages import Round, Verify, VerifyReply
+from outrider.actors.transport.messages import Round, RoundReply, Verify
 from outrider.actors.transport.rows import PrefillRow, VerifyRow
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,45 +23,50 @@ class RoundResult:
     """What came of it, and when by the coordinator's clock."""
 
     proposals: Proposals
-    verdicts: VerifyReply
+    judged: Judged
     proposed: float
     verified: float
 
 
-class RoundTrip(Protocol):
-    """Where the draft is decides how it is asked."""
+class RoundTrip:
+    """A round without proposals; where the draft is decides how it is asked for them."""
+
+    def __init__(
+        self, proposer: Proposer, target: TargetClient, clock: Callable[[], float]
+    ) -> None:
+        self._proposer = proposer
+        self._target = target
+        self._clock = clock
+        self._isolation = Isolation(target.verify)
 
     async def run(self, plan: SchedulerOutput) -> RoundResult:
-        """Raises OutriderError; WorkerLost if there is no target any more."""
-        ...
+        """Raises WorkerLost if there is no target any more."""
+        return await self.run_plainly(plan)
+
+    async def run_plainly(self, plan: SchedulerOutput) -> RoundResult:
+        """Nobody drafts."""
+        return await self._verify(plan, {})
+
+    async def _verify(self, plan: SchedulerOutput, proposals: Proposals) -> RoundResult:
+        proposed = self._clock()
+        judged = await self._isolation.verify(_question(plan, proposals), _pending(plan))
+        return self._result(proposals, judged, proposed)
+
+    def _result(self, proposals: Proposals, judged: Judged, proposed: float) -> RoundResult:
+        for seq_id in judged.without_proposal:
+            proposals.pop(seq_id, None)
+        return RoundResult(proposals, judged, proposed, self._clock())
 
 
-class SeparateRound:
+class SeparateRound(RoundTrip):
     """Draft and target are asked one after the other."""
 
-    def __init__(
-        self, proposer: Proposer, target: TargetClient, clock: Callable[[], float]
-    ) -> None:
-        self._proposer = proposer
-        self._target = target
-        self._clock = clock
-
     async def run(self, plan: SchedulerOutput) -> RoundResult:
-        proposals = await self._proposer.propose(plan)
-        proposed = self._clock()
-        verdicts = await self._target.verify(_question(plan, proposals))
-        return RoundResult(proposals, verdicts, proposed, self._clock())
+        return await self._verify(plan, await self._proposer.propose(plan))
 
 
-class ColocatedRound:
+class ColocatedRound(RoundTrip):
     """Both steps in one message, where draft and target are a pair in one process."""
-
-    def __init__(
-        self, proposer: Proposer, target: TargetClient, clock: Callable[[], float]
-    ) -> None:
-        self._proposer = proposer
-        self._target = target
-        self._clock = clock
 
     async def run(self, plan: SchedulerOutput) -> RoundResult:
         draft = self._proposer.draft
@@ -66,16 +77,39 @@ class ColocatedRound:
         for sequence in plan.rows:
             if sequence.seq_id not in asked and sequence.seq_id not in proposals:
                 proposals[sequence.seq_id] = self._proposer.fallback(sequence)
-        question = _question(plan, proposals)
         if ask is None:
-            verdicts = await self._target.verify(question)
-        else:
-            answer = await self._target.round(Round(ask, question))
-            verdicts = answer.verdicts
-            proposals |= draft.take(ask, answer.proposals)
-        verified = self._clock()
-        proposed = verified - verdicts.forward_s - verdicts.verdict_s
-        return RoundResult(proposals, verdicts, proposed, verified)
+            return await self._verify(plan, proposals)
+        question = _question(plan, proposals)
+        answer = await self._ask(Round(ask, question), num_times=1 + _has_rejection(plan))
+        if answer is None:
+            return await self._verify(plan, proposals)
+        verdicts = answer.verdicts
+        proposals |= draft.take(ask, answer.proposals)
+        proposed = self._clock() - verdicts.forward_s - verdicts.verdict_s
+        return self._result(proposals, judged(question, verdicts), proposed)
+
+    async def _ask(self, question: Round, num_times: int) -> RoundReply | None:
+        """None if it fails each time."""
+        for _ in range(num_times):
+            try:
+                return await self._target.round(question)
+            except WorkerLost:
+                raise
+            except OutriderError as error:
+                log.error("a round of the pair failed: %s", error)
+        return None
+
+
+def _has_rejection(plan: SchedulerOutput) -> bool:
+    """Whether a proposal that is dropped for what it holds would bend a distribution."""
+    modes = (sequence.request.speculation.verification for sequence in plan.rows)
+    return VerificationMode.REJECTION in modes
+
+
+def _pending(plan: SchedulerOutput) -> dict[int, int]:
+    """Tokens of prompts, by sequence."""
+    last = {s.seq_id: s.num_to_prefill for s in plan.rows if s.state is State.PREFILLING}
+    return last | {sequence.seq_id: size for sequence, size in plan.prefill}
 
 
 def _question(plan: SchedulerOutput, proposals: Proposals) -> Verify:

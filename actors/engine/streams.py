@@ -5,8 +5,7 @@ open in the workers. Knows nothing of rounds.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,8 +15,6 @@ from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.transport.rows import PromptRow, TopRow
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -109,6 +106,11 @@ class OutputProcessor:
         self.work.set()
         return OutputStream(live.chunks, partial(self._cancel, live))
 
+    @property
+    def seq_ids(self) -> Collection[int]:
+        """Of all that are alive."""
+        return self._live.keys()
+
     def find(self, seq_id: int) -> RequestState | None:
         """None once it has ended."""
         return self._live.get(seq_id)
@@ -124,11 +126,6 @@ class OutputProcessor:
         if live is not None:
             live.chunks.put_nowait(error)
             self._end(live, Event.FAIL)
-
-    def fail_some(self, sequences: list[Sequence], error: OutriderError) -> None:
-        log.error("%d sequences failed: %s", len(sequences), error)
-        for sequence in sequences:
-            self.fail(sequence, error)
 
     def fail_all(self, error: OutriderError) -> None:
         for live in list(self._live.values()):

@@ -4,10 +4,13 @@ A call that the worker did not live to answer raises WorkerLost, however the con
 """
 
 import asyncio
+import logging
 
 from outrider.actors.engine.streams import OutputProcessor
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.telemetry.statistics import Statistics
@@ -21,7 +24,12 @@ from outrider.actors.transport.messages import (
     Verify,
     VerifyReply,
 )
+from outrider.actors.transport.rows import VerifyRow
 from outrider.actors.transport.worker_client import WorkerClient
+
+CONTROL_ID = 0  # no sequence of a request has it
+
+log = logging.getLogger(__name__)
 
 
 class TargetClient:
@@ -43,6 +51,8 @@ class TargetClient:
         self._statistics = statistics
         self.num_free_pages = scheduler.limits.num_pages  # by its last answer
         self._client: WorkerClient | None = None  # whom messages go to
+        self._unopened: set[int] = set()  # running sequences that this target was not told of yet
+        self._question: Open | Verify | Round | None = None  # the last one about sequences
 
     @property
     def is_away(self) -> bool:
@@ -57,12 +67,16 @@ class TargetClient:
         self._client, self.num_free_pages = client, self._scheduler.limits.num_pages
         return client
 
-    async def reopen(self) -> None:
-        """Tell a new target of every running sequence."""
-        running = list(self._scheduler.running)
-        for sequence in running:
+    def begin_again(self) -> None:
+        """A new target knows of no sequence."""
+        for sequence in self._scheduler.running:
             sequence.reopen()
-        await self._open(running)
+        self._unopened = {sequence.seq_id for sequence in self._scheduler.running}
+
+    async def open(self, group: list[Sequence]) -> None:
+        """Tell it of those that it does not know yet."""
+        if self._unopened:
+            await self._open([s for s in group if s.seq_id in self._unopened])
 
     async def admit(self, now: float) -> None:
         """Whoever there is room for."""
@@ -73,14 +87,14 @@ class TargetClient:
                 num_cached_tokens=sum(sequence.num_cached for sequence in admitted),
             )
 
-    async def plan(self, k: int) -> SchedulerOutput:
-        """The next round; who must leave for it has left."""
-        plan = self._scheduler.plan(k)
+    async def plan(self, k: int, group: list[Sequence]) -> SchedulerOutput:
+        """The group's next round; who must leave for it has left."""
+        plan = self._scheduler.plan(k, group)
         while sequence := self._scheduler.preempt(plan, self.num_free_pages):
             self._statistics.add(num_preempted=1)
             self._streams.left.append(sequence.seq_id)
             await self.close_left()
-            plan = self._scheduler.plan(k)
+            plan = self._scheduler.plan(k, group)
         return plan
 
     async def close_left(self) -> None:
@@ -95,6 +109,7 @@ class TargetClient:
         """One forward."""
         if not message.rows and not message.prefill:
             return VerifyReply((), 0.0, 0.0, 0.0, self.num_free_pages)
+        self._question = message
         answer = await self._ask(message)
         if not isinstance(answer, VerifyReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected VerifyReply")
@@ -103,22 +118,83 @@ class TargetClient:
 
     async def round(self, message: Round) -> RoundReply:
         """Propose and verify in one message, where draft and target are a pair in one process."""
+        self._question = message
         answer = await self._ask(message)
         if not isinstance(answer, RoundReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundReply")
         self._count(answer.verdicts)
         return answer
 
-    async def _open(self, sequences: list[Sequence]) -> None:
-        # Each by itself: the prompts of a full batch are no one frame.
-        asked = [self._ask(Open((sequence.open_row(),))) for sequence in sequences]
+    def blamed(self) -> tuple[list[Sequence], bool]:
+        """Of whom it was asked when it was lost, and whether there were proposals; nobody if it was
+        lost before it was asked.
+        """
+        question, self._question = self._question, None
+        match question:
+            case Open():
+                seq_ids, has_proposals = tuple(row.seq_id for row in question.rows), False
+            case Verify():
+                seq_ids = question.seq_ids
+                has_proposals = any(row.tokens for row in question.rows)
+            case Round():
+                seq_ids, has_proposals = question.verify.seq_ids, True
+            case _:
+                return [], False
+        found = map(self._streams.find, seq_ids)
+        return [live.sequence for live in found if live is not None], has_proposals
+
+    async def check(self, asked: list[Sequence]) -> None:
+        """One token of no request, after everything that it was asked failed. Raises WorkerLost if
+        that fails too: it is the target's fault then.
+        """
+        sequence = Sequence(
+            CONTROL_ID, Request((0,), SamplingParams(max_tokens=1), seed=0), max_len=2
+        )
+        row = VerifyRow(CONTROL_ID, 1, sequence.num_committed, (), ())
         try:
-            for sequence, answer in zip(sequences, await asyncio.gather(*asked), strict=True):
-                sequence.opened(*self._read_room(answer).num_cached)
+            for message in (Open((sequence.open_row(),)), Verify((row,), ()), Close((CONTROL_ID,))):
+                await self._ask(message)
         except WorkerLost:
             raise
         except OutriderError as error:
-            self._streams.fail_some(sequences, error)
+            assert self._client is not None
+            rows = tuple(VerifyRow(s.seq_id, 0, 0, (), ()) for s in asked)
+            self._question = Verify(rows, ())
+            reason = WorkerLost(f"The target answers with errors: {error}")
+            self._client.lose(reason)
+            raise reason from error
+
+    async def _open(self, sequences: list[Sequence]) -> None:
+        if not sequences:
+            return
+        rows = [sequence.open_row() for sequence in sequences]
+        self._question = Open(tuple(rows))
+        # Each by itself: the prompts of a full batch are no one frame.
+        asked = [self._ask(Open((row,))) for row in rows]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if lost := [answer for answer in answers if isinstance(answer, WorkerLost)]:
+            raise lost[0]
+        failures = []
+        for sequence, answer in zip(sequences, answers, strict=True):
+            self._unopened.discard(sequence.seq_id)
+            try:
+                if isinstance(answer, BaseException):
+                    raise answer
+                sequence.opened(*self._read_room(answer).num_cached)
+            except OutriderError as error:
+                failures.append((sequence, error))
+        await self.settle(failures, len(failures) < len(sequences))
+
+    async def settle(self, failures: list[tuple[Sequence, OutriderError]], is_well: bool) -> None:
+        """Fail each by its own error; where the target did nothing well, if that is not its fault.
+
+        Raises WorkerLost if it is.
+        """
+        if not is_well and any(error.status >= 500 for _, error in failures):
+            await self.check([sequence for sequence, _ in failures])
+        for sequence, error in failures:
+            log.error("sequence %d failed: %s", sequence.seq_id, error)
+            self._streams.fail(sequence, error)
 
     def _read_room(self, answer: AnyMessage) -> OpenReply:
         if not isinstance(answer, OpenReply):
@@ -134,6 +210,8 @@ class TargetClient:
 
     async def _ask(self, message: AnyMessage) -> AnyMessage:
         assert self._client is not None
+        if self._client.is_lost:
+            self._question = None  # it was not asked
         try:
             return await self._client.call(message)
         except OutriderError as error:

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     LOWERED = "lowered", "Few tokens of the last round were accepted, so k shrank."
     DISABLED = "disabled", "The request turned speculation off."
     REQUEST = "request", "The request gave its own k."
+    SUSPECT = "suspect", "Two targets died in rounds with its proposals; it goes on without."
 
     def __new__(cls, word: str, sentence: str) -> "Reason":
         reason = str.__new__(cls, word)

@@ -117,11 +117,12 @@ class Scheduler:
         self.waiting.append(newest)
         return newest
 
-    def plan(self, k: int) -> SchedulerOutput:
-        """The next round, if each decoding row drafts up to k tokens."""
-        plan = SchedulerOutput([s for s in self.running if s.state is State.DECODING])
+    def plan(self, k: int, group: list[Sequence] | None = None) -> SchedulerOutput:
+        """The next round, if each decoding row drafts up to k tokens; of a group, or of all."""
+        running = self.running if group is None else [s for s in group if s in self.running]
+        plan = SchedulerOutput([s for s in running if s.state is State.DECODING])
         budget = max(MIN_CHUNK, self.limits.token_budget - len(plan.rows) * (k + 1))
-        for sequence in self.running:
+        for sequence in running:
             if budget <= 0:
                 break
             if sequence.state is not State.PREFILLING:

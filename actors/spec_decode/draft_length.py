@@ -41,11 +41,13 @@ class DraftLength:
         speculation = sequence.request.speculation
         if not speculation.is_enabled:
             return Reason.DISABLED
+        if sequence.is_plain:
+            return Reason.SUSPECT
         return self.choice.reason if speculation.k is None else Reason.REQUEST
 
     def _asked(self, sequence: Sequence, chosen: int) -> int:
         speculation = sequence.request.speculation
-        if not speculation.is_enabled:
+        if not speculation.is_enabled or sequence.is_plain:
             return 0
         k = chosen if speculation.k is None else speculation.k
         return max(0, min(k, sequence.num_left - 1))

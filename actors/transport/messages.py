@@ -86,6 +86,11 @@ class Verify(Message, frozen=True):
     rows: tuple[VerifyRow, ...]
     prefill: tuple[PrefillRow, ...]
 
+    @property
+    def seq_ids(self) -> tuple[int, ...]:
+        """Of the sequences that are in it, each once."""
+        return (*(row.seq_id for row in self.rows), *(row.seq_id for row in self.prefill))
+
 
 class VerifyReply(Message, frozen=True):
     """The target's answer to Verify."""

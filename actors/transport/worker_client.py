@@ -52,6 +52,10 @@ class WorkerClient(Protocol):
         """Why it is lost, as soon as it is."""
         ...
 
+    def lose(self, reason: OutriderError) -> None:
+        """Give it up: every call fails with this, and whoever watches it starts another."""
+        ...
+
     async def close(self) -> None:
         """End the connection."""
         ...
@@ -60,21 +64,34 @@ class WorkerClient(Protocol):
 class InlineWorkerClient:
     """A worker in this process. Blocks the loop while the model runs; before that, others run."""
 
-    is_lost = False
-
     def __init__(self, worker: Worker, pid: int) -> None:
         self._worker = worker
+        self._loss: OutriderError | None = None
+        self._has_ended = asyncio.Event()
         self.role = worker.role
         self.pid = pid
         self.node = platform.node()
         self._take: Take = _drop
         self._ahead: asyncio.Task[None] | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        return self._loss is not None
+
     async def call(self, message: AnyMessage) -> AnyMessage:
         await asyncio.sleep(0)
-        return self._worker.handle(message)
+        if self._loss is not None:
+            raise self._loss
+        try:
+            return self._worker.handle(message)
+        except OutriderError:
+            raise
+        except Exception as error:
+            raise WorkerFailed(f"{type(error).__name__}: {error}") from error
 
     def tell(self, message: AnyMessage) -> None:
+        if self._loss is not None:
+            return
         self._worker.handle(message)
         if self._step() and (self._ahead is None or self._ahead.done()):
             self._ahead = asyncio.get_running_loop().create_task(self._go_ahead())
@@ -83,8 +100,13 @@ class InlineWorkerClient:
         self._take = take
 
     async def ended(self) -> OutriderError:
-        never: asyncio.Future[OutriderError] = asyncio.get_running_loop().create_future()
-        return await never  # it ends with us
+        await self._has_ended.wait()
+        assert self._loss is not None
+        return self._loss
+
+    def lose(self, reason: OutriderError) -> None:
+        self._loss = self._loss or reason
+        self._has_ended.set()
 
     async def close(self) -> None:
         if self._ahead is not None:
@@ -149,9 +171,10 @@ class SocketWorkerClient(asyncio.Protocol):
             raise self._loss
         assert self._transport is not None
         frame_id = next(self._ids)
+        frame = encode(Frame(frame_id, message))
         future = asyncio.get_running_loop().create_future()
         self._pending[frame_id] = future
-        self._transport.write(encode(Frame(frame_id, message)))
+        self._transport.write(frame)
         try:
             answer: AnyMessage = await future
         finally:
@@ -174,7 +197,7 @@ class SocketWorkerClient(asyncio.Protocol):
         return self._loss
 
     async def close(self) -> None:
-        self._lose(WorkerLost(f"The connection to the {self.role} was closed"))
+        self.lose(WorkerLost(f"The connection to the {self.role} was closed"))
         if self._transport is not None:
             self._transport.abort()  # a worker that does not read would keep it from closing
 
@@ -188,12 +211,12 @@ class SocketWorkerClient(asyncio.Protocol):
             for body in self._reader.feed(data):
                 self._deliver(decode(body))
         except ProtocolViolation as error:
-            self._lose(error)
+            self.lose(error)
             assert self._transport is not None
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {exc or 'EOF'}"))
+        self.lose(WorkerLost(f"The {self.role} (pid {self.pid}) is gone: {exc or 'EOF'}"))
 
     def _deliver(self, frame: Frame) -> None:
         if frame.id == PUSH:
@@ -205,14 +228,14 @@ class SocketWorkerClient(asyncio.Protocol):
         if future is not None and not future.done():  # done: its caller was cancelled
             future.set_result(frame.body)
 
-    def _lose(self, loss: OutriderError) -> None:
+    def lose(self, reason: OutriderError) -> None:
         if self._loss is not None:
             return
-        self._loss = loss
+        self._loss = reason
         self._has_ended.set()
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(loss)
+                future.set_exception(reason)
 
 
 def error_of(kind: str, message: str) -> OutriderError:

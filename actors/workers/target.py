@@ -37,11 +37,22 @@ class TargetWorker(ModelWorker):
         return self._verify(message) if isinstance(message, Verify) else super().step(message)
 
     def _verify(self, message: Verify) -> VerifyReply:
+        """One forward and its verdicts. An error leaves every sequence as it was."""
+        before = [(s, s.cache.len, len(s.ids)) for s in map(self.find, message.seq_ids)]
+        try:
+            return self._verified(message)
+        except Exception:
+            for sequence, num_rows, num_ids in before:
+                del sequence.ids[num_ids:]
+                self.runner.rollback(sequence.cache, min(num_rows, sequence.cache.len))
+                sequence.num_named = min(sequence.num_named, len(sequence.cache.pages))
+            raise
+
+    def _verified(self, message: Verify) -> VerifyReply:
         started = time.monotonic()
         chunks = [self._chunk(row) for row in message.rows]
         chunks += [self._prefill_chunk(row) for row in message.prefill]
-        seq_ids = [row.seq_id for row in message.rows] + [row.seq_id for row in message.prefill]
-        sequences = [self.find(seq_id) for seq_id in seq_ids]
+        sequences = [self.find(seq_id) for seq_id in message.seq_ids]
         prompts = PromptLogprobs(chunks, sequences)
         logits = self.runner.forward(prompts.chunks)
         computed = time.monotonic()

@@ -122,15 +122,6 @@ async def test_a_failing_draft_costs_speed_only():
         assert bench.coordinator.draft_failure == "a bug"
 
 
-async def test_an_error_of_the_target_fails_that_round_and_no_later_one():
-    async with Bench() as bench:
-        bench.target.failure = WorkerFailed("ZeroDivisionError: a bug")
-        with pytest.raises(WorkerFailed, match="a bug"):
-            await bench.ids()
-        bench.target.failure = None
-        assert await bench.ids() == toy.continuation((1, 2, 3), 20)
-
-
 async def test_stopping_fails_what_is_still_running():
     bench = Bench()
     async with bench:
