@@ -5,7 +5,7 @@ import asyncio
 from outrider.actors.errors import WorkerLost
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
 from outrider.actors.transport.messages import Ping
-from outrider.actors.transport.worker_client import InlineWorkerClient
+from outrider.actors.transport.worker_client import InlineWorkerClient, Pulse
 
 
 class ToyWorkerClient(InlineWorkerClient):
@@ -13,9 +13,23 @@ class ToyWorkerClient(InlineWorkerClient):
 
     def __init__(self, worker, pid):
         super().__init__(worker, pid)
-        self.is_silent = False  # takes messages in, and answers none
+        self.silent_at = None  # when it began to take messages in and answer none
+        self.step_s = 0.0
         self.num_calls = 0
         self.last_call = None  # (number, whether it is still carried out): it dies of that one
+
+    @property
+    def is_silent(self):
+        return self.silent_at is not None
+
+    @is_silent.setter
+    def is_silent(self, is_silent):
+        self.silent_at = asyncio.get_running_loop().time() if is_silent else None
+
+    def pulse(self):
+        if self.is_silent:
+            return Pulse(asyncio.get_running_loop().time() - self.silent_at, 0.0)
+        return Pulse(0.0, self.step_s)
 
     def lose(self, reason="EOF"):
         if isinstance(reason, str):

@@ -2,7 +2,7 @@
 
 from outrider.actors.errors import OutriderError
 from outrider.actors.transport.messages import AnyMessage, Close, Describe, Open, Ping, ToDraft
-from outrider.actors.transport.worker_client import Take, WorkerClient
+from outrider.actors.transport.worker_client import Pulse, Take, WorkerClient
 
 
 class ColocatedDraftClient:
@@ -29,6 +29,9 @@ class ColocatedDraftClient:
 
     def on_push(self, take: Take) -> None:
         """Nothing is pushed."""
+
+    def pulse(self) -> Pulse:
+        return self.pair.pulse()
 
     async def ended(self) -> OutriderError:
         return await self.pair.ended()

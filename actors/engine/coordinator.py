@@ -51,6 +51,7 @@ class Coordinator:
         clock: Callable[[], float],
         trace: Trace,
         is_colocated: bool = False,
+        token_s: float = 0.0,  # of the target's forward, as it began
     ) -> None:
         self._draft = draft
         self._is_colocated = is_colocated  # the target's process is the draft's too
@@ -60,7 +61,7 @@ class Coordinator:
         self._clock = clock
         self._trace = trace
         self._streams = OutputProcessor(scheduler)
-        self._target = TargetClient(target, scheduler, self._streams, statistics)
+        self._target = TargetClient(target, scheduler, self._streams, statistics, token_s)
         round_trip = ColocatedRound if is_colocated else SeparateRound
         self._round_trip: RoundTrip = round_trip(proposer, self._target, clock)
         self._suspects = Suspects()

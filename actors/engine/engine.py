@@ -102,6 +102,7 @@ class Engine:
                 time.monotonic,
                 trace,
                 is_colocated=config.used_draft is not None and config.options.is_colocated,
+                token_s=target_info.token_s,
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)

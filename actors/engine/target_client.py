@@ -9,10 +9,11 @@ import logging
 from outrider.actors.engine.streams import OutputProcessor
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
+from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerOutput
-from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.scheduling.sequence import Sequence, State
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.transport.messages import (
     AnyMessage,
@@ -28,6 +29,7 @@ from outrider.actors.transport.rows import VerifyRow
 from outrider.actors.transport.worker_client import WorkerClient
 
 CONTROL_ID = 0  # no sequence of a request has it
+REFRESH_EVERY = 16  # forwards
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class TargetClient:
         scheduler: Scheduler,
         streams: OutputProcessor,
         statistics: Statistics,
+        token_s: float,  # of a forward, before any was timed
     ) -> None:
         self._supervisor = supervisor
         self._scheduler = scheduler
@@ -52,6 +55,9 @@ class TargetClient:
         self.num_free_pages = scheduler.limits.num_pages  # by its last answer
         self._client: WorkerClient | None = None  # whom messages go to
         self._unopened: set[int] = set()  # running sequences that this target was not told of yet
+        self._token_s = token_s
+        self._curve = TimeCurve()  # of its forwards
+        self._num_forwards = 0
         self._question: Open | Verify | Round | None = None  # the last one about sequences
 
     @property
@@ -110,20 +116,34 @@ class TargetClient:
         if not message.rows and not message.prefill:
             return VerifyReply((), 0.0, 0.0, 0.0, self.num_free_pages)
         self._question = message
+        num_tokens = self._expect(message)
         answer = await self._ask(message)
         if not isinstance(answer, VerifyReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected VerifyReply")
-        self._count(answer)
+        self._count(answer, num_tokens)
         return answer
 
     async def round(self, message: Round) -> RoundReply:
         """Propose and verify in one message, where draft and target are a pair in one process."""
         self._question = message
+        num_tokens = self._expect(message.verify)
         answer = await self._ask(message)
         if not isinstance(answer, RoundReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundReply")
-        self._count(answer.verdicts)
+        self._count(answer.verdicts, num_tokens)
         return answer
+
+    def _expect(self, message: Verify) -> int:
+        """Tell the supervisor how long this forward may take; its tokens."""
+        found = map(self._streams.find, [row.seq_id for row in message.rows])
+        last = [live.sequence for live in found if live is not None]
+        num_tokens = (
+            sum(len(row.tokens) + 1 for row in message.rows)
+            + sum(row.num_tokens for row in message.prefill)
+            + sum(s.num_to_prefill for s in last if s.state is State.PREFILLING)
+        )
+        self._supervisor.expected_s = max(self._curve.at(num_tokens), num_tokens * self._token_s)
+        return num_tokens
 
     def blamed(self) -> tuple[list[Sequence], bool]:
         """Of whom it was asked when it was lost, and whether there were proposals; nobody if it was
@@ -202,8 +222,12 @@ class TargetClient:
         self.num_free_pages = answer.num_free_pages
         return answer
 
-    def _count(self, verdicts: VerifyReply) -> None:
+    def _count(self, verdicts: VerifyReply, num_tokens: int) -> None:
         self.num_free_pages = verdicts.num_free_pages
+        self._num_forwards += 1
+        self._curve.add(num_tokens, verdicts.forward_s + verdicts.verdict_s, self._num_forwards)
+        if self._num_forwards % REFRESH_EVERY == 1:
+            self._curve.refresh(self._num_forwards)
         self._statistics.add(
             num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
         )

@@ -6,6 +6,7 @@ how to start and end one as two functions; knows nothing of sequences, processes
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -13,8 +14,10 @@ from enum import StrEnum
 from typing import Any
 
 from outrider.actors.errors import InvalidConfig, OutriderError, WorkerGone, WorkerLost
-from outrider.actors.transport.messages import Ping
 from outrider.actors.transport.worker_client import WorkerClient
+
+SECOND_LOOK_S = 0.1
+SLACK = 10  # a step may take so many times what is expected
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +26,8 @@ log = logging.getLogger(__name__)
 class RestartPolicy:
     """When a worker counts as lost, and when to start it again. Raises InvalidConfig."""
 
-    deadline_s: float = 30.0  # without an answer: it hangs. A long prompt's chunk takes a while
-    ping_every_s: float = 1.0
+    deadline_s: float = 30.0  # of silence, or at one step, unless that is expected to take long
+    look_every_s: float = 1.0
     first_backoff_s: float = 0.25  # before the second start in a row; the first is at once
     max_backoff_s: float = 8.0  # each is twice the one before, up to this
     window_s: float = 60.0  # losses are forgotten after this long
@@ -54,9 +57,10 @@ class WorkerHealth:
     pid: int  # the last one
     node: str  # the name of the machine or pod it runs on
     state: WorkerState
+    since: float  # when it came to be so, in seconds since 1970
     reason: str  # why it was last lost, or could not be started; empty if never
     num_deaths: int = 0  # connections that ended
-    num_hangs: int = 0  # deadlines that passed
+    num_hangs: int = 0  # of those that were ended, since they did not go on
     num_restarts: int = 0
     pause_s: float = 0.0  # from its last loss being noticed to its successor
 
@@ -79,7 +83,8 @@ class Supervisor:
         self._away_s = supervision.away_s
         self._losses: deque[float] = deque()  # when, within the window
         self._client: WorkerClient | None = None
-        self._health = WorkerHealth(role, 0, "", WorkerState.RESTARTING, "")
+        self._health = WorkerHealth(role, 0, "", WorkerState.RESTARTING, time.time(), "")
+        self.expected_s = 0.0  # that the step in hand will take, as far as is known
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -104,7 +109,7 @@ class Supervisor:
     def health(self) -> WorkerHealth:
         """How it stands."""
         if self._health.state is WorkerState.UP and self.client is None:  # lost a moment ago
-            return replace(self._health, state=WorkerState.RESTARTING)
+            return replace(self._health, state=WorkerState.RESTARTING, since=time.time())
         return self._health
 
     async def start(self) -> WorkerClient:
@@ -142,27 +147,32 @@ class Supervisor:
             await self._take(successor)
 
     async def _loss_of(self, client: WorkerClient) -> OutriderError:
-        """How the worker was lost, once it is. Answers come in order: a ping waits its turn."""
-        ended = asyncio.ensure_future(client.ended())
+        """How the worker was lost, once it is."""
+        ended, hang = asyncio.ensure_future(client.ended()), ""
         try:
             while True:
-                await asyncio.wait({ended}, timeout=self._supervision.ping_every_s)
+                # A second look, soon: this loop may have been held up, with its words still unread.
+                wait_s = SECOND_LOOK_S if hang else self._supervision.look_every_s
+                await asyncio.wait({ended}, timeout=wait_s)
                 if ended.done():
                     self._note(num_deaths=self._health.num_deaths + 1)
                     return ended.result()
-                try:
-                    async with asyncio.timeout(self._supervision.deadline_s):
-                        await client.call(Ping())
-                except TimeoutError:
+                hung_before, hang = hang, self._hang(client)
+                if hung_before and hang:
                     self._note(num_hangs=self._health.num_hangs + 1)
-                    return WorkerLost(
-                        f"The {self.role} (pid {client.pid}) has not answered for "
-                        f"{self._supervision.deadline_s:g} s"
-                    )
-                except OutriderError as error:  # an answer too, or the end, which comes next
-                    log.info("the %s answered a ping with: %s", self.role, error)
+                    return WorkerLost(f"The {self.role} (pid {client.pid}) {hang}")
         finally:
             ended.cancel()
+
+    def _hang(self, client: WorkerClient) -> str:
+        """What is wrong with its pulse; empty if nothing is."""
+        pulse, deadline_s = client.pulse(), self._supervision.deadline_s
+        if pulse.silence_s > deadline_s:
+            return f"has been silent for {deadline_s:g} s"
+        limit_s = max(deadline_s, SLACK * self.expected_s)
+        if pulse.step_s > limit_s:
+            return f"is at one step for more than {limit_s:.3g} s"
+        return ""
 
     async def _successor(self) -> WorkerClient:
         """A new worker in the lost one's place, after however many attempts."""
@@ -194,7 +204,10 @@ class Supervisor:
             await asyncio.sleep(min(rules.max_backoff_s, rules.first_backoff_s * 2 ** (count - 2)))
 
     async def _give_up(self) -> None:
-        await self._end()
+        try:
+            await self._end()
+        except Exception:  # who waits for it must be told all the same
+            log.exception("what is left of the %s could not be removed", self.role)
         reason = f"not up again within {self._away_s:g} s: {self._health.reason}"
         log.error("the %s is given up: %s", self.role, reason)
         async with self._changed:
@@ -208,6 +221,8 @@ class Supervisor:
             self._changed.notify_all()
 
     def _note(self, **changes: Any) -> None:
+        if changes.get("state", self._health.state) is not self._health.state:
+            changes["since"] = time.time()
         self._health = replace(self._health, **changes)
 
 

@@ -142,6 +142,13 @@ class WorkerInfo(Message, frozen=True):
     fingerprint: str  # of weights, dtype, numerics and instruction set
     page_size: Count
     num_pages: Count
+    token_s: float = 0.0  # seconds of a forward for each of its tokens, as it began; 0: not timed
+
+
+class Heartbeat(Message, frozen=True):
+    """Pushed by a thread beside the model's, again and again."""
+
+    step_s: float  # how long the present step has been running; 0 if there is none
 
 
 class Ping(Message, frozen=True):
@@ -187,6 +194,7 @@ AnyMessage = (
     | ToDraft
     | Describe
     | WorkerInfo
+    | Heartbeat
     | Ping
     | Pong
     | WorkerError

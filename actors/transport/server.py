@@ -1,5 +1,5 @@
 """A worker's sockets: accepts, proves, answers. One thread per connection, which also runs the
-model step.
+model step, and one beside it that tells how long the step has been running.
 
 One coordinator at a time: a worker belongs to an engine, and a second one would fight over its
 pages. Whoever cannot prove the secret within the handshake's time is shown the door without
@@ -21,13 +21,23 @@ from pathlib import Path
 from outrider.actors.errors import OutriderError, ProtocolViolation
 from outrider.actors.transport import handshake
 from outrider.actors.transport.framing import FrameReader, decode, encode
-from outrider.actors.transport.messages import PUSH, AnyMessage, Frame, Worker, WorkerError
+from outrider.actors.transport.messages import (
+    PUSH,
+    AnyMessage,
+    Frame,
+    Heartbeat,
+    Worker,
+    WorkerError,
+)
 from outrider.actors.transport.worker_address import WorkerAddress
 
 MAX_UNPROVEN = 8  # connections in their handshake at once
 TOGETHER_S = 0.4e-3  # between two tellings of a worker that goes ahead
 RECEIVE_BYTES = 1 << 18
+HEARTBEAT_S = 0.5
 FAREWELL_S = 0.1
+DEVICE_ERRORS = {"AcceleratorError", "CUDARuntimeError", "CUDADriverError"}
+DEVICE_EXIT = 70
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +60,8 @@ class WorkerServer:
         self._listeners: list[socket.socket] = []
         self._connections: set[socket.socket] = set()
         self._folder = folder or tempfile.mkdtemp(prefix="outrider-")
+        self._step_began: float | None = None  # while the model's thread is at a step
+        self._sending = threading.Lock()
         self._is_closed = False
 
     def listen(self, tcp_host: str | None = None, tcp_ports: Iterable[int] = (0,)) -> WorkerAddress:
@@ -138,14 +150,32 @@ class WorkerServer:
             cutter.cancel()
 
     def _serve(self, sock: socket.socket) -> None:
-        reader, arrival = FrameReader(), select.poll()
+        reader, arrival, is_over = FrameReader(), select.poll(), threading.Event()
         arrival.register(sock, select.POLLIN)
-        while data := sock.recv(RECEIVE_BYTES):
-            for body in reader.feed(data):
-                answer = self._answer(body)
-                if answer is not None:
-                    sock.sendall(encode(answer))
-            self._go_ahead(sock, arrival)
+        beat = threading.Thread(target=self._beat, args=(sock, is_over), daemon=True)
+        beat.start()
+        try:
+            while data := sock.recv(RECEIVE_BYTES):
+                for body in reader.feed(data):
+                    answer = self._answer(body)
+                    if answer is not None:
+                        self._send(sock, encode(answer))
+                self._go_ahead(sock, arrival)
+        finally:
+            is_over.set()
+            beat.join(HEARTBEAT_S)
+
+    def _send(self, sock: socket.socket, data: bytes) -> None:
+        with self._sending:
+            sock.sendall(data)
+
+    def _beat(self, sock: socket.socket, is_over: threading.Event) -> None:
+        """Say how the step goes, for as long as the connection lasts."""
+        with contextlib.suppress(OSError):  # its own thread sees the end too
+            while not is_over.wait(HEARTBEAT_S):
+                began = self._step_began
+                step_s = 0.0 if began is None else time.monotonic() - began
+                self._send(sock, encode(Frame(PUSH, Heartbeat(step_s))))
 
     def _go_ahead(self, sock: socket.socket, arrival: select.poll) -> None:
         """Until a message comes, which waits for one step at most, or there is nothing to do.
@@ -156,10 +186,10 @@ class WorkerServer:
         while not arrival.poll(0) and (push := self._advance()) is not None:
             unsent += encode(Frame(PUSH, push))
             if time.monotonic() >= due_s:
-                sock.sendall(unsent)
+                self._send(sock, unsent)
                 unsent, due_s = b"", time.monotonic() + TOGETHER_S
         if unsent:
-            sock.sendall(unsent)
+            self._send(sock, unsent)
 
     def _answer(self, body: bytes) -> Frame | None:
         """The answer to a frame; none to one that was told rather than asked."""
@@ -173,20 +203,39 @@ class WorkerServer:
         return Frame(frame.id, answer)
 
     def _advance(self) -> AnyMessage | None:
+        self._step_began = time.monotonic()
         try:
             return self._worker.advance()
-        except Exception as error:  # a bug of ours, or the device's end: nobody asked, so push it
+        except Exception as error:  # a bug of ours: nobody asked, so push it
+            _end_with_device(error)
             log.exception("worker failed ahead of being asked")
             return WorkerError(type(error).__name__, str(error))
+        finally:
+            self._step_began = None
 
     def _handle(self, message: AnyMessage) -> AnyMessage:
+        self._step_began = time.monotonic()
         try:
             return self._worker.handle(message)
         except OutriderError as error:
             return WorkerError(type(error).__name__, str(error))
         except Exception as error:  # a bug of ours must not take the other sequences with it
+            _end_with_device(error)
             log.exception("worker failed on %s", type(message).__name__)
             return WorkerError(type(error).__name__, str(error))
+        finally:
+            self._step_began = None
+
+
+def _end_with_device(error: Exception) -> None:
+    """A device that has failed once fails every later call: another process may do better.
+
+    Told by class names, of torch and of CuPy: neither is imported here. Both have classes of their
+    own for want of memory, which is no such end.
+    """
+    if any(cls.__name__ in DEVICE_ERRORS for cls in type(error).__mro__):
+        log.critical("the device failed, this worker ends: %s", error)
+        os._exit(DEVICE_EXIT)
 
 
 def _bind_tcp(host: str, ports: Iterable[int]) -> socket.socket:

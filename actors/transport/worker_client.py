@@ -7,17 +7,32 @@ import contextlib
 import itertools
 import platform
 import socket
+import time
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from outrider.actors import errors
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed, WorkerLost
 from outrider.actors.transport import handshake
 from outrider.actors.transport.framing import FrameReader, decode, encode
-from outrider.actors.transport.messages import PUSH, AnyMessage, Frame, Worker, WorkerError
+from outrider.actors.transport.messages import (
+    PUSH,
+    AnyMessage,
+    Frame,
+    Heartbeat,
+    Worker,
+    WorkerError,
+)
 from outrider.actors.transport.worker_address import WorkerAddress
 
 Take = Callable[[AnyMessage], None]
+
+
+class Pulse(NamedTuple):
+    """Signs of life, in seconds."""
+
+    silence_s: float  # since anything was last heard of the worker
+    step_s: float  # that its present step had been running then
 
 
 def _drop(_: AnyMessage) -> None:
@@ -46,6 +61,10 @@ class WorkerClient(Protocol):
 
     def on_push(self, take: "Take") -> None:
         """Hand what the worker pushes to `take` from now on."""
+        ...
+
+    def pulse(self) -> "Pulse":
+        """How it is."""
         ...
 
     async def ended(self) -> OutriderError:
@@ -99,6 +118,9 @@ class InlineWorkerClient:
     def on_push(self, take: Take) -> None:
         self._take = take
 
+    def pulse(self) -> Pulse:
+        return Pulse(0.0, 0.0)
+
     async def ended(self) -> OutriderError:
         await self._has_ended.wait()
         assert self._loss is not None
@@ -140,6 +162,8 @@ class SocketWorkerClient(asyncio.Protocol):
         self._loss: OutriderError | None = None
         self._has_ended = asyncio.Event()
         self._take: Take = _drop
+        self._heard_at = time.monotonic()
+        self._step_s = 0.0
 
     @classmethod
     async def open(cls, address: WorkerAddress) -> "SocketWorkerClient":
@@ -191,6 +215,9 @@ class SocketWorkerClient(asyncio.Protocol):
     def on_push(self, take: Take) -> None:
         self._take = take
 
+    def pulse(self) -> Pulse:
+        return Pulse(time.monotonic() - self._heard_at, self._step_s)
+
     async def ended(self) -> OutriderError:
         await self._has_ended.wait()
         assert self._loss is not None
@@ -207,6 +234,7 @@ class SocketWorkerClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = time.monotonic()
         try:
             for body in self._reader.feed(data):
                 self._deliver(decode(body))
@@ -222,7 +250,10 @@ class SocketWorkerClient(asyncio.Protocol):
         if frame.id == PUSH:
             if isinstance(frame.body, WorkerError):
                 raise ProtocolViolation(frame.body.message)
-            self._take(frame.body)
+            if isinstance(frame.body, Heartbeat):
+                self._step_s = frame.body.step_s
+            else:
+                self._take(frame.body)
             return
         future = self._pending.get(frame.id)
         if future is not None and not future.done():  # done: its caller was cancelled

@@ -6,15 +6,19 @@ import hashlib
 import json
 import os
 import platform
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import torch
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.runner.cpu.linear import warm_up
+from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.selftest import sample_tokens
 from outrider.actors.transport.messages import Worker, WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers.colocated import ColocatedWorker
@@ -25,6 +29,7 @@ from outrider.kernels.torch_backend import backend_for, choice
 
 PAGE_SIZE = 16
 WARM_ROWS, WARM_S = 288, 1.0  # a step of the default token budget, and somewhat more
+TIMED_TOKENS = 64  # of a prompt's chunk
 
 
 def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
@@ -56,13 +61,25 @@ def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
         numerics=None if spec.numerics == "auto" else spec.numerics,  # type: ignore[arg-type]
         is_strict=is_strict,
     )
+    backend, description = backend_for(torch.device(loaded.device)), _describe(spec, runner)
     if warms_up:
         warm_up(loaded.model, WARM_ROWS, WARM_S)
-    backend, description = backend_for(torch.device(loaded.device)), _describe(spec, runner)
+        description = msgspec.structs.replace(description, token_s=_token_s(runner))
     if spec.role == "draft":
         num_ids, shares = spec.num_target_ids, spec.has_prefix_cache
         return DraftWorker(runner, backend, description, num_ids, shares_pages=shares)
     return TargetWorker(runner, backend, description, shares_pages=spec.has_prefix_cache)
+
+
+def _token_s(runner: Runner) -> float:
+    """Seconds of a forward for each token of a chunk: what a hang is told from, to begin with."""
+    cache = runner.open()
+    num_tokens = min(TIMED_TOKENS, runner.context_len - 1)
+    started = time.monotonic()
+    logits = runner.forward([Segment(cache, sample_tokens(runner.vocab_size, num_tokens), 1)])
+    logits[0, 0].item()  # a device has ended too
+    runner.close(cache)
+    return (time.monotonic() - started) / num_tokens
 
 
 def _describe(spec: WorkerSpec, runner: Runner) -> WorkerInfo:

@@ -161,7 +161,7 @@ class ToyEngine:
         )
 
     def health(self) -> Any:
-        worker = WorkerHealth("target", 7, "here", self.target, "", num_restarts=2)
+        worker = WorkerHealth("target", 7, "here", self.target, 0.0, "", num_restarts=2)
         return SimpleNamespace(
             status=self.status,
             reason="",

@@ -145,7 +145,7 @@ async def test_a_silent_target_is_replaced_within_its_deadline():
         started = asyncio.get_running_loop().time()
         rest = [i async for chunk in stream for i in chunk.token_ids]
         assert [*first.token_ids, *rest] == toy.continuation((1, 2, 3), 50)
-        assert 5.0 <= asyncio.get_running_loop().time() - started < 6.1
+        assert 5.0 <= asyncio.get_running_loop().time() - started < 6.2
 
 
 @in_virtual_time

@@ -1,6 +1,8 @@
 """When a worker counts as lost, and when another takes its place: the policy, in virtual time."""
 
 import asyncio
+import itertools
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -8,8 +10,9 @@ import toy
 from toy_workers import Place
 from virtual_time import in_virtual_time
 
-from outrider.actors.errors import InvalidConfig, ModelRefused, WorkerFailed, WorkerGone, WorkerLost
+from outrider.actors.errors import InvalidConfig, ModelRefused, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
+from outrider.actors.transport.worker_client import Pulse
 
 
 def now():
@@ -49,27 +52,76 @@ async def test_a_dead_worker_is_replaced_at_once(role):
 
 
 @in_virtual_time
-async def test_a_silent_worker_is_noticed_by_a_ping_killed_and_replaced():
-    async with supervised("target", deadline_s=5.0, ping_every_s=1.0) as (place, supervisor):
+async def test_a_silent_worker_is_noticed_killed_and_replaced():
+    async with supervised("target", deadline_s=5.0, look_every_s=1.0) as (place, supervisor):
         await asyncio.sleep(10.5)
         assert supervisor.health().num_hangs == 0
         place.client.is_silent, silent, ended = True, now(), place.num_ended
         while supervisor.health().num_hangs == 0:
             await asyncio.sleep(0.01)
-        assert 5.0 <= now() - silent < 6.1
+        assert 5.0 <= now() - silent < 6.2
         assert place.clients[0].is_lost
         assert place.num_ended == ended + 1
         await supervisor.up()
-        assert supervisor.health().reason == "The target (pid 100) has not answered for 5 s"
+        assert supervisor.health().reason == "The target (pid 100) has been silent for 5 s"
 
 
 @in_virtual_time
-async def test_a_worker_that_answers_with_errors_is_alive():
-    async with supervised("draft") as (place, supervisor):
-        place.worker.failure = WorkerFailed("a bug")
+async def test_a_step_may_take_ten_times_what_is_expected():
+    async with supervised("target", deadline_s=5.0) as (place, supervisor):
+        supervisor.expected_s = 30.0
+        for step_s in range(0, 300, 5):
+            place.client.step_s = step_s
+            await asyncio.sleep(5.0)
+            assert len(place.clients) == 1, step_s
+        place.client.step_s = 301.0
+        await asyncio.sleep(1.2)
+        assert len(place.clients) == 2
+        assert supervisor.health().num_hangs == 1
+        assert "is at one step for more than 300 s" in supervisor.health().reason
+
+
+@in_virtual_time
+async def test_a_step_of_which_nothing_is_expected_has_the_deadline():
+    async with supervised("draft", deadline_s=5.0) as (place, _):
+        place.client.step_s = 5.0
+        await asyncio.sleep(10)
+        assert len(place.clients) == 1
+        place.client.step_s = 5.5
+        await asyncio.sleep(1.2)
+        assert len(place.clients) == 2
+
+
+@in_virtual_time
+async def test_one_look_that_came_too_late_replaces_nobody():
+    """As where this loop was held up: what the worker said is read before the second look."""
+    async with supervised("target", deadline_s=5.0) as (place, _):
+        pulses = itertools.cycle([Pulse(60.0, 0.0), Pulse(0.0, 0.0)])
+        place.client.pulse = lambda: next(pulses)
         await asyncio.sleep(100)
         assert len(place.clients) == 1
-        assert supervisor.health().state is WorkerState.UP
+
+
+@in_virtual_time
+async def test_a_worker_that_is_given_up_by_who_asks_it_is_replaced():
+    async with supervised("draft") as (place, supervisor):
+        place.client.lose(WorkerLost("The draft answers with errors: a bug"))
+        await asyncio.sleep(0)
+        await supervisor.up()
+        assert len(place.clients) == 2
+        assert supervisor.health().reason == "The draft answers with errors: a bug"
+
+
+@in_virtual_time
+async def test_health_says_since_when():
+    async with supervised("target") as (place, supervisor):
+        up = supervisor.health().since
+        assert abs(up - time.time()) < 60
+        place.start_s = 5.0
+        place.client.lose()
+        await asyncio.sleep(1.0)
+        assert supervisor.health().state is WorkerState.RESTARTING
+        assert supervisor.health().since >= up
 
 
 @in_virtual_time
