@@ -274,7 +274,8 @@ class Coordinator:
             self._streams.finish(live, reason)
         else:
             lookup = self._proposer.draft.look_up(sequence)
-        return RowReport(proposal.drafter, num_drafted, verdict.num_accepted, lookup)
+        is_ours = sequence.request.speculation.is_free and not sequence.is_plain
+        return RowReport(proposal.drafter, num_drafted, verdict.num_accepted, lookup, is_ours)
 
     def _fail_all(self, error: OutriderError) -> None:
         self._failure = error

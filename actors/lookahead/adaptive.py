@@ -15,7 +15,7 @@ from outrider.actors.lookahead.controller import DraftChoice, Pipeline, usual_fa
 from outrider.actors.lookahead.cost_model import Throughput
 from outrider.actors.lookahead.latency_curve import Level, TimeCurve
 from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import DRAFT, NGRAM, Lookup, RoundReport
+from outrider.actors.lookahead.round_report import DRAFT, NGRAM, NOBODY, Lookup, RoundReport
 from outrider.actors.scheduling.sampling_params import MAX_K
 
 PERIOD = 16  # rounds between decisions
@@ -106,7 +106,7 @@ class AdaptiveController:
                 self._acceptance[row.drafter].add(row.num_drafted, row.num_accepted)
             if row.drafter == DRAFT:
                 is_drafted = True
-            else:
+            elif row.is_ours and row.drafter in (NGRAM, NOBODY):
                 self._copies.add(row.num_drafted, row.num_accepted)
             if row.lookup is not Lookup.UNASKED:
                 is_hit = row.lookup is Lookup.HIT

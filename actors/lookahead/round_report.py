@@ -30,6 +30,7 @@ class RowReport:
     num_drafted: int
     num_accepted: int
     lookup: Lookup = Lookup.UNASKED
+    is_ours: bool = True  # how far it drafts is the server's choice, not its request's
 
     def __post_init__(self) -> None:
         assert 0 <= self.num_accepted <= self.num_drafted <= MAX_K, self

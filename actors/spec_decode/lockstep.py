@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from outrider.actors.errors import OutriderError, WorkerFailed
+from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
@@ -17,11 +17,13 @@ from outrider.actors.spec_decode.proposer import Fallback, Proposal
 from outrider.actors.spec_decode.proposer import Proposals as Given
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Close, Open, Propose, ProposeReply
 from outrider.actors.transport.rows import PrefillRow, ProposeRow
 from outrider.actors.transport.worker_client import WorkerClient
 
 PATIENCE_S = 1.0  # a round waits no longer for a draft that fell silent
+MAX_REST_S = 60.0  # and does not ask one again for so long that was late again and again
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +43,14 @@ class LockstepDraft:
         self._num_told: dict[int, int] = {}  # committed length it knows of, where it follows
         self._behind: dict[int, int] = {}  # tokens it has yet to compute there before proposing
         self._late: asyncio.Task[ProposeReply | None] | None = None  # an answer still to come
+        self._rest_s, self._rests_until = 0.0, 0.0  # of a draft that was late
         self.passes: list[DraftPasses] = []
         self.failure = ""
 
     def use(self, client: WorkerClient | None) -> None:
         if client is not self._client:
             self._client = client
-            self._late = None
+            self._late, self._rest_s, self._rests_until = None, 0.0, 0.0
             self._opened.clear()
             self._num_told.clear()
             self._behind.clear()
@@ -81,14 +84,26 @@ class LockstepDraft:
 
     async def _answer(self, ask: Propose | None) -> dict[int, Proposal]:
         """What the draft proposes, unless it takes too long."""
-        if ask is None or (self._late is not None and not self._late.done()):
+        if self._late is not None:
+            if not self._late.done():
+                return {}
+            if (answer := self._late.result()) is not None:
+                self._count(answer)  # too late to be of use: what it cost is learned
+            self._late = None
+        now = asyncio.get_running_loop().time()
+        if ask is None or now < self._rests_until:
             return {}
-        self._late = asyncio.create_task(self._call(ask))
-        done, _ = await asyncio.wait({self._late}, timeout=PATIENCE_S)
+        asked = asyncio.create_task(self._call(ask))
+        done, _ = await asyncio.wait({asked}, timeout=PATIENCE_S)
         if not done:
-            log.warning("the draft is silent; rows run plainly until it answers")
+            # Left alone for longer each time: rounds lose a smaller and smaller share to it.
+            self._rest_s = min(2 * self._rest_s, MAX_REST_S) or PATIENCE_S
+            self._rests_until = now + PATIENCE_S + self._rest_s
+            self._late = asked
+            log.warning("the draft is late; rows run plainly for %g s", self._rest_s)
             return {}
-        answer = self._late.result()
+        self._rest_s = 0.0
+        answer = asked.result()
         return {} if answer is None else self.take(ask, answer)
 
     def ask(self, plan: SchedulerOutput, given: Given) -> Propose | None:
@@ -118,17 +133,9 @@ class LockstepDraft:
 
     def take(self, ask: Propose, answer: ProposeReply) -> dict[int, Proposal]:
         """The answer, by sequence; what the draft cannot follow any more is not asked again."""
-        self.failure = ""
-        num_passes, seconds = answer.num_passes, answer.forward_s
-        if num_passes:
-            self._trace.span("draft", "propose", answer.started_s, seconds, num_passes=num_passes)
-        num_tokens = sum(len(row.tokens) for row in answer.rows) + sum(
-            row.num_tokens for row in ask.prefill
-        )
-        self._statistics.add(
-            num_draft_passes=num_passes, num_draft_fed=num_tokens, draft_forward_s=seconds
-        )
-        self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
+        stops = {row.stop for row in answer.rows}
+        self.failure = "it fails for every sequence" if stops == {DraftStop.FAILED} else ""
+        self._count(answer, sum(row.num_tokens for row in ask.prefill))
         for asked, row in zip(ask.rows, answer.rows, strict=True):
             if row.stop is not None:
                 self._leave([asked.seq_id])
@@ -138,8 +145,19 @@ class LockstepDraft:
             row.seq_id: Proposal(row.tokens, row.rows, DRAFT) for row in answer.rows if row.tokens
         }
 
+    def _count(self, answer: ProposeReply, num_prompt_tokens: int = 0) -> None:
+        """Into the statistics, the trace and what the controller will be told."""
+        num_passes, seconds = answer.num_passes, answer.forward_s
+        if num_passes:
+            self._trace.span("draft", "propose", answer.started_s, seconds, num_passes=num_passes)
+        num_tokens = sum(len(row.tokens) for row in answer.rows) + num_prompt_tokens
+        self._statistics.add(
+            num_draft_passes=num_passes, num_draft_fed=num_tokens, draft_forward_s=seconds
+        )
+        self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
+
     async def _call(self, ask: Propose) -> ProposeReply | None:
-        """The draft's answer; none if it failed, and then it does not follow these any more."""
+        """The draft's answer; none if it failed, and then another takes its place."""
         client = self._client
         assert client is not None
         try:
@@ -147,10 +165,8 @@ class LockstepDraft:
             if not isinstance(answer, ProposeReply):
                 raise WorkerFailed(f"Got {type(answer).__name__}, expected ProposeReply")
         except OutriderError as error:
-            if not client.is_lost:  # else another takes its place
-                log.error("the draft failed: %s", error)
-                self.failure = str(error)
-                self._leave([row.seq_id for row in ask.rows] + [row.seq_id for row in ask.prefill])
+            if not client.is_lost:  # what it could not do for one sequence it would have said so
+                client.lose(WorkerLost(f"The draft answers with errors: {error}"))
             return None
         return answer
 

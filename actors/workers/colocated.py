@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from outrider.actors.errors import OutriderError
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
@@ -96,8 +95,8 @@ class ColocatedWorker:
         """The draft's proposals; empty ones if it fails, which costs speed only."""
         try:
             proposals = self._draft.handle(message)
-        except OutriderError as error:
-            log.error("the draft of the pair failed: %s", error)
+        except Exception:
+            log.exception("the draft of the pair failed")
             rows = tuple(ProposalRow(ask.seq_id, (), (), DraftStop.FAILED) for ask in message.rows)
             return ProposeReply(rows, 0.0, 0.0, 0)
         assert isinstance(proposals, ProposeReply)

@@ -6,13 +6,14 @@ Owns the draft's KV and ids. Whatever it does changes speed only. A sequence tha
 (an id it has no embedding for, its context, its pages) gets an empty proposal and the reason.
 """
 
+import logging
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from outrider.actors.errors import PoolExhausted, ProtocolViolation
+from outrider.actors.errors import OutriderError, PoolExhausted, ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
@@ -25,11 +26,13 @@ from outrider.actors.transport.messages import (
     WorkerInfo,
 )
 from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
-from outrider.actors.workers.forecaster import TOP_M, Forecaster, sparse_row
+from outrider.actors.workers.forecaster import MAX_FAILED, TOP_M, Forecaster, sparse_row
 from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.kernels.contract.verdict import AcceptanceRule, Backend, DrawBatch
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -61,12 +64,13 @@ class DraftWorker(ModelWorker):
     ) -> None:
         super().__init__(runner, backend, description, shares_pages=shares_pages)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
+        self._num_failed = 0  # sequences in a row that failed alone
         self._forecaster = Forecaster(runner, backend, self._num_ids, self.sampling)
 
     def step(self, message: AnyMessage) -> AnyMessage:
         match message:
             case Propose():
-                return self._propose(message)
+                return self._propose_all(message)
             case Outcomes():
                 for row in message.rows:
                     sequence = self.find(row.seq_id)
@@ -92,6 +96,38 @@ class DraftWorker(ModelWorker):
     def _check_ids(self, sequence: WorkerSequence, ids: list[int]) -> None:
         if ids and max(ids) >= self.runner.num_embeddings:
             self._stop(sequence, DraftStop.VOCABULARY)
+
+    def _propose_all(self, message: Propose) -> ProposeReply:
+        """Together; where that fails each alone, and who fails alone is not followed any more.
+
+        Raises if several in a row fail alone: it is no sequence's fault then.
+        """
+        started = time.monotonic()
+        try:
+            return self._propose(message)
+        except OutriderError:
+            raise
+        except Exception:
+            log.exception("a step of the draft failed")
+        found = [self._propose_alone(row.seq_id, Propose((row,), ())) for row in message.rows]
+        found += [self._propose_alone(row.seq_id, Propose((), (row,))) for row in message.prefill]
+        rows = tuple(row for reply in found for row in reply.rows)
+        num_passes = sum(reply.num_passes for reply in found)
+        return ProposeReply(rows, started, time.monotonic() - started, num_passes)
+
+    def _propose_alone(self, seq_id: int, message: Propose) -> ProposeReply:
+        try:
+            reply = self._propose(message)
+        except Exception as error:
+            log.error("the draft cannot follow sequence %d: %s", seq_id, error)
+            self._stop(self.find(seq_id), DraftStop.FAILED)
+            self._num_failed += 1
+            if self._num_failed >= MAX_FAILED:
+                raise
+            rows = tuple(ProposalRow(seq_id, (), (), DraftStop.FAILED) for _ in message.rows)
+            return ProposeReply(rows, 0.0, 0.0, 0)
+        self._num_failed = 0
+        return reply
 
     def _propose(self, message: Propose) -> ProposeReply:
         started = time.monotonic()

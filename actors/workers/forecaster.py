@@ -6,6 +6,7 @@ after every step, and between two steps the worker looks for the next outcome. W
 along the way that came true is kept.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +36,10 @@ from outrider.kernels.contract.verdict import (
 SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
 
 TOP_M = 64  # rejection mode draws from its own 64 likeliest, and sends just those
+MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: the next outcome waits for it
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -65,6 +69,7 @@ class Forecaster:
         self._sampling = sampling
         self._forecasts: dict[int, ForecastTree] = {}
         self._failed: list[ForecastRow] = []
+        self._num_failed = 0  # sequences in a row that failed alone
         self._odds = Odds()
 
     def outcome(self, row: OutcomeRow, sequence: WorkerSequence) -> None:
@@ -124,6 +129,11 @@ class Forecaster:
         except PoolExhausted:  # an optimisation must not fail a round
             self._give_up(jobs)
             return self.advance()
+        except Exception:
+            log.exception("a step of the draft failed")
+            jobs, logits = self._each_alone(jobs)
+            if not jobs:
+                return self.advance()
         for job in jobs:
             job.forecast.tree.feed(job.nodes)
         self._draw([job for job in jobs if job.nodes], logits)
@@ -131,6 +141,27 @@ class Forecaster:
         num_tokens = sum(len(job.chunk.tokens) for job in jobs)
         rows = self._rows(fed)
         return Forecasts(tuple(rows), num_tokens, started, time.monotonic() - started)
+
+    def _each_alone(self, jobs: "list[ForecastJob]") -> "tuple[list[ForecastJob], torch.Tensor]":
+        """Those that can be computed, and their logits; the others are not followed any more.
+
+        Raises if several in a row cannot: it is no sequence's fault then.
+        """
+        done, logits = [], []
+        for job in jobs:
+            try:
+                logits.append(self._runner.forward([job.chunk]))
+                done.append(job)
+                self._num_failed = 0
+            except Exception as error:
+                forecast = job.forecast
+                log.error("the draft cannot follow sequence %d: %s", forecast.asked.seq_id, error)
+                del self._forecasts[forecast.asked.seq_id]
+                self._stop(forecast.sequence, forecast.asked.id, DraftStop.FAILED)
+                self._num_failed += 1
+                if self._num_failed >= MAX_FAILED:
+                    raise
+        return done, torch.cat([torch.empty(0, self._runner.vocab_size), *logits])
 
     def _trouble(self, row: OutcomeRow, sequence: WorkerSequence) -> DraftStop | None:
         """Why the draft cannot follow any more."""

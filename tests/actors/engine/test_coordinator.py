@@ -119,7 +119,9 @@ async def test_a_failing_draft_costs_speed_only():
         bench.draft.failure = WorkerFailed("a bug")
         rest = [i async for chunk in stream for i in chunk.token_ids]
         assert [*first.token_ids, *rest] == toy.continuation((1, 2, 3), 30)
-        assert bench.coordinator.draft_failure == "a bug"
+        await settle()
+        assert len(bench.drafts.clients) == 2
+        assert bench.supervisors[1].health().reason == "The draft answers with errors: a bug"
 
 
 async def test_stopping_fails_what_is_still_running():

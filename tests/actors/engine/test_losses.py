@@ -137,6 +137,33 @@ async def test_a_silent_draft_is_waited_for_once():
 
 
 @in_virtual_time
+async def test_a_draft_that_is_always_late_costs_a_small_share():
+    """Of 1.5 s an answer, a round would else lose a second to each."""
+    async with Bench(k=2, clock=asyncio.get_running_loop().time) as bench:
+        call, late = bench.drafts.client.call, []
+
+        async def slow(message):
+            if isinstance(message, Propose):
+                late.append(message)
+                await asyncio.sleep(1.5)
+            return await call(message)
+
+        judge = bench.targets.client.call
+
+        async def verify(message):
+            await asyncio.sleep(0.01)
+            return await judge(message)
+
+        bench.drafts.client.call, bench.targets.client.call = slow, verify
+        started = asyncio.get_running_loop().time()
+        assert await bench.ids(max_tokens=5000) == toy.continuation((1, 2, 3), 5000)
+        took_s = asyncio.get_running_loop().time() - started
+        assert 3 <= len(late) <= 7
+        assert took_s < 50 + len(late) * PATIENCE_S + 2
+        assert bench.statistics.snapshot().num_draft_passes >= 3  # what it cost is known
+
+
+@in_virtual_time
 async def test_a_silent_target_is_replaced_within_its_deadline():
     async with Bench(target_rules={"deadline_s": 5.0}) as bench:
         stream = bench.submit(max_tokens=50)

@@ -5,7 +5,7 @@ from actors.lookahead.promises import PROMISES, controller
 from actors.lookahead.worlds import World, drive
 
 from outrider.actors.lookahead.controller import Pipeline
-from outrider.actors.lookahead.round_report import RoundReport
+from outrider.actors.lookahead.round_report import RoundReport, RowReport
 
 REASONS = {"start", "best", "kept", "plain", "untried", "probe", "audit", "slower", "no-draft"}
 
@@ -57,3 +57,20 @@ def test_rounds_that_give_no_verdict_teach_nothing():
     for _ in range(100):
         chooser.observe(RoundReport((), 256, 1.0, 1.0))
     assert chooser.choose(1).reason == "start"
+
+
+def test_what_a_request_chose_says_nothing_of_what_the_server_copies():
+    """Predictions of clients made plain decoding look fast for everybody, and requests without
+    speculation made it look slow.
+    """
+    alone, mixed = controller(World()), controller(World())
+    ours = RowReport("ngram", 4, 2)
+    others = (
+        RowReport("prediction", 16, 16),
+        RowReport("none", 0, 0, is_ours=False),
+        RowReport("ngram", 3, 0, is_ours=False),
+    )
+    for _ in range(50):
+        alone.observe(RoundReport((ours,), 5, 0.01, 0.012))
+        mixed.observe(RoundReport((ours, *others), 25, 0.01, 0.012))
+    assert alone._copies.means() == mixed._copies.means()
