@@ -24,6 +24,7 @@ SLOW = (
     "law/test_forecast_statistics.py",
     "law/test_memory.py",
     "law/test_mutants.py",
+    "law/test_poison.py",
     "simulator",
 )
 

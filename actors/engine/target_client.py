@@ -142,6 +142,8 @@ class TargetClient:
             + sum(row.num_tokens for row in message.prefill)
             + sum(s.num_to_prefill for s in last if s.state is State.PREFILLING)
         )
+        if not self._curve.covers(num_tokens) or self._num_forwards % REFRESH_EVERY == 0:
+            self._curve.refresh(self._num_forwards)
         self._supervisor.expected_s = max(self._curve.at(num_tokens), num_tokens * self._token_s)
         return num_tokens
 
@@ -226,8 +228,6 @@ class TargetClient:
         self.num_free_pages = verdicts.num_free_pages
         self._num_forwards += 1
         self._curve.add(num_tokens, verdicts.forward_s + verdicts.verdict_s, self._num_forwards)
-        if self._num_forwards % REFRESH_EVERY == 1:
-            self._curve.refresh(self._num_forwards)
         self._statistics.add(
             num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
         )

@@ -134,6 +134,7 @@ class Supervisor:
             log.warning("%s", loss)
             self._client = None
             self._note(reason=str(loss))
+            client.lose(loss)  # who waits for its answer is told why there is none
             await client.close()
             try:
                 async with asyncio.timeout(self._away_s if self._is_vital else None):
