@@ -4,12 +4,11 @@ An executor starts a worker from its spec and hands back the client to talk to i
 worker of a role at a time. Closing the executor ends what it started.
 """
 
-import asyncio
 import os
 from functools import cache
 from typing import Protocol
 
-from outrider.actors.executor.worker_process import WorkerProcess
+from outrider.actors.executor.worker_spawner import WorkerSpawner
 from outrider.actors.transport.worker_client import (
     InlineWorkerClient,
     SocketWorkerClient,
@@ -70,50 +69,31 @@ class ProcessExecutor:
         self.is_parallel = num_cores() > 1
         self._is_pinned = is_pinned
         self._keeps_off = keeps_off
-        self._has_spare = has_spare
-        self._children: dict[str, WorkerProcess] = {}  # by role
+        self._spawner = WorkerSpawner(has_spare)
         self._clients: dict[str, WorkerClient] = {}
-        self._spare: WorkerProcess | None = None
-        self._refilling = asyncio.Lock()
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         await self.end(spec.role)
-        child = self._children[spec.role] = await self._child(spec.num_threads)
         own = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
-        address = await child.load(spec, own or tuple(cores()))  # it began on those of our thread
+        # Where it has none of its own it began on those of our thread.
+        address = await self._spawner.start(spec, cores=own or tuple(cores()))
         if self._keeps_off and own and spec.role == "target":
             os.sched_setaffinity(0, cores() - set(own))
         client = self._clients[spec.role] = await SocketWorkerClient.open(address)
-        if self._has_spare:
-            await self._refill(spec.num_threads)
         return client
 
     async def end(self, role: str) -> None:
         if (client := self._clients.pop(role, None)) is not None:
             await client.close()
-        if (child := self._children.pop(role, None)) is not None:
-            await child.end()
+        await self._spawner.end(role)
 
     async def close(self) -> None:
-        await asyncio.gather(*(self.end(role) for role in list(self._children)))
-        if self._spare is not None:
-            await self._spare.end()
+        for client in self._clients.values():
+            await client.close()
+        self._clients.clear()
+        await self._spawner.close()
         if self._keeps_off and cores():
             os.sched_setaffinity(0, cores())
-
-    async def _child(self, num_threads: int) -> WorkerProcess:
-        if self._spare is not None and self._spare.is_ready:
-            spare, self._spare = self._spare, None
-            return spare
-        return await WorkerProcess.spawn(num_threads)
-
-    async def _refill(self, num_threads: int) -> None:
-        async with self._refilling:
-            if self._spare is not None and not self._spare.is_running:
-                await self._spare.end()
-                self._spare = None
-            if self._spare is None:
-                self._spare = await WorkerProcess.spawn(num_threads, is_spare=True)
 
 
 @cache

@@ -1,8 +1,8 @@
 """`python -m outrider.actors.executor.worker_main [--spare]`: a worker as a child of a coordinator.
 
-Imports what a worker needs (a spare says so by an empty line), reads (spec, secret, socket folder,
-cores) as one line of JSON, answers (address, "", "") or (null, error class, message), and serves
-until its standard input ends, which it does when the parent dies, however that came about.
+Imports what a worker needs (a spare says so by an empty line), reads an Errand as one line of JSON,
+answers (address, "", "") or (null, error class, message), and serves until its standard input ends,
+which it does when the parent dies, however that came about.
 """
 
 import contextlib
@@ -11,16 +11,22 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from outrider.actors.errors import OutriderError
-from outrider.actors.transport.worker_spec import WorkerSpec
+from outrider.actors.transport.worker_spec import Errand
+
+if TYPE_CHECKING:
+    from outrider.actors.executor.worker_host import WorkerHost
 
 HOST = "outrider.actors.executor.worker_host"  # torch and transformers come with it
 LEAST_NICE = 19
+ORPHAN_POLL_S = 1.0
 
 
 def main() -> None:
@@ -35,27 +41,39 @@ def main() -> None:
         answers.flush()
     else:
         import_module(HOST)
-    errand = sys.stdin.buffer.readline()
-    if not errand:
+    line = sys.stdin.buffer.readline()
+    if not line:
         return  # a spare that was not needed
-    spec, secret, folder, cores = msgspec.json.decode(
-        errand, type=tuple[WorkerSpec, bytes, str, tuple[int, ...]]
-    )
-    if cores:
-        _pin(cores)
+    errand = msgspec.json.decode(line, type=Errand)
+    if errand.cores:
+        _pin(errand.cores)
     from outrider.actors.executor.worker_host import WorkerHost
 
     try:
-        host = WorkerHost(spec, secret, folder)
+        host = WorkerHost(errand.spec, errand.secret, errand.folder)
     except OutriderError as error:
         answers.write(msgspec.json.encode((None, type(error).__name__, str(error))) + b"\n")
         answers.flush()
         sys.exit(1)
-    answers.write(msgspec.json.encode((host.listen(), "", "")) + b"\n")
+    address = host.listen(errand.tcp_host, errand.tcp_ports)
+    answers.write(msgspec.json.encode((address, "", "")) + b"\n")
     answers.flush()
+    if errand.orphan_s:
+        watch = threading.Thread(target=_end_alone, args=(host, errand.orphan_s), daemon=True)
+        watch.start()
     sys.stdin.buffer.read()
     host.close()
     os._exit(0)  # a model step in a daemon thread must not hold us
+
+
+def _end_alone(host: "WorkerHost", orphan_s: float) -> None:
+    """Where its parent outlives the coordinator nobody else ends it."""
+    alone_s = 0.0
+    while alone_s < orphan_s:
+        time.sleep(ORPHAN_POLL_S)
+        alone_s = 0.0 if host.is_serving else alone_s + ORPHAN_POLL_S
+    host.close()
+    os._exit(1)
 
 
 def _import_in_the_background() -> None:

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from outrider.actors.errors import WorkerLost
 from outrider.actors.transport.handshake import SECRET_LEN
 from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import error_of
-from outrider.actors.transport.worker_spec import WorkerSpec, thread_environment
+from outrider.actors.transport.worker_spec import Errand, WorkerSpec, thread_environment
 
 START_TIMEOUT_S = 600.0  # a large model from a slow disk
 KILL_AFTER_S = 0.2  # one that is idle has ended by then, or is seen to be dead
@@ -65,14 +65,13 @@ class WorkerProcess:
         """
         return self.is_running and self._ready is not None and self._ready.done()
 
-    async def load(self, spec: WorkerSpec, cores: Sequence[int]) -> WorkerAddress:
-        """Have it become this worker, on these cores if any are named. Raises OutriderError."""
+    async def load(self, spec: WorkerSpec, **how: Any) -> WorkerAddress:
+        """Have it become this worker; `how` are the rest of an Errand. Raises OutriderError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        secret = secrets.token_bytes(SECRET_LEN)
+        errand = Errand(spec, secrets.token_bytes(SECRET_LEN), self._folder, **how)
         # The secret goes by the pipe: arguments and environments can be read by others.
-        errand = msgspec.json.encode((spec, secret, self._folder, cores))
-        self._process.stdin.write(errand + b"\n")
+        self._process.stdin.write(msgspec.json.encode(errand) + b"\n")
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 line = await self._process.stdout.readline()

@@ -31,7 +31,7 @@ from outrider.actors.transport.messages import (
 )
 from outrider.actors.transport.worker_address import WorkerAddress
 
-MAX_UNPROVEN = 8  # connections in their handshake at once
+MAX_UNPROVEN = 64  # connections in their handshake at once; then the oldest must go
 TOGETHER_S = 0.4e-3  # between two tellings of a worker that goes ahead
 RECEIVE_BYTES = 1 << 18
 HEARTBEAT_S = 0.5
@@ -55,7 +55,8 @@ class WorkerServer:
         self._worker = worker
         self._secret = secret
         self._handshake_s = handshake_s
-        self._unproven = threading.BoundedSemaphore(MAX_UNPROVEN)
+        self._unproven: dict[socket.socket, None] = {}  # the oldest first
+        self._counting = threading.Lock()
         self._serving = threading.Lock()  # held by the connection of the one coordinator
         self._listeners: list[socket.socket] = []
         self._connections: set[socket.socket] = set()
@@ -105,9 +106,13 @@ class WorkerServer:
                 sock, _ = listener.accept()
             except OSError:
                 return  # closed under us
-            if not self._unproven.acquire(blocking=False):
-                sock.close()
-                continue
+            with self._counting:
+                self._unproven[sock] = None
+                if len(self._unproven) > MAX_UNPROVEN:
+                    # Strangers that hold all places must not keep the coordinator out.
+                    oldest = next(iter(self._unproven))
+                    del self._unproven[oldest]
+                    _shut_down(oldest)
             threading.Thread(
                 target=self._connect, args=(sock,), name="outrider-serve", daemon=True
             ).start()
@@ -118,7 +123,8 @@ class WorkerServer:
             try:
                 self._prove(sock)
             finally:
-                self._unproven.release()
+                with self._counting:
+                    self._unproven.pop(sock, None)
             if not self._serving.acquire(timeout=self._handshake_s):
                 raise ProtocolViolation("Got a second coordinator, accepted one at a time")
             try:

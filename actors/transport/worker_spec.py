@@ -19,6 +19,19 @@ class WorkerSpec:
     colocated_draft: str | None = None  # of a target: the draft that shares its process and thread
 
 
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a process that becomes a worker is told."""
+
+    spec: WorkerSpec
+    secret: bytes
+    folder: str  # for its socket
+    cores: tuple[int, ...] = ()  # to keep on; none: any
+    tcp_host: str | None = None  # to listen on as well
+    tcp_ports: tuple[int, ...] = (0,)  # of which it takes the first that is free
+    orphan_s: float = 0.0  # without a coordinator for so long it ends itself; 0: never
+
+
 def thread_environment(num_threads: int) -> dict[str, str]:
     """What must be set before torch is imported: busy waiting on a shared core costs 100 times."""
     return {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}

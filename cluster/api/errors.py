@@ -6,6 +6,8 @@ OutriderError
 │   └── BodyTooLarge         413
 ├── InvalidApiKey            401   no key, or none that we know
 ├── HostNotAllowed           403   asked under a name, or by a page, that is not the server's
+├── NotThroughProxy          403   asked at the replica's own port, past its proxy
+├── UnsupportedMediaType     415   a body that is declared neither JSON nor, where taken, msgpack
 ├── SlowBody                 408   the body did not come in time
 ├── RateLimitExceeded        429   a limit of a key or of this replica; `retry_after_s` says when
 ├── DeadlineExceeded         504   the answer was not complete in time
@@ -59,6 +61,18 @@ class HostNotAllowed(OutriderError):
     """
 
     status = 403
+
+
+class NotThroughProxy(OutriderError):
+    """The request did not come through this server's own proxy."""
+
+    status = 403
+
+
+class UnsupportedMediaType(OutriderError):
+    """A body of another kind, such as a form: any page of the web may send one of those."""
+
+    status = 415
 
 
 class SlowBody(OutriderError):

@@ -99,6 +99,10 @@ class HttpSection(_Section):
         min_length=1,
         description="the name of a variable with keys: name=key, separated by commas",
     )
+    allows_anonymous: bool = Field(
+        default=False,
+        description="true or false: `outrider serve` may listen beyond loopback without API keys",
+    )
     requires_keys: bool = Field(
         default=False,
         description="true or false: a replica that finds no API keys does not start; true where "
@@ -175,6 +179,11 @@ class ClusterSection(_Section):
     )
     first_port: Port = Field(default=20000, description="0 ≤ port ≤ 65535: of workers' TCP range")
     num_ports: Count = Field(default=100, description="at least 1: ports in that range")
+    has_spare: bool = Field(
+        default=True,
+        description="true or false: a process beside the target, of some hundred MB, that has only "
+        "to load when the target dies",
+    )
     drain_s: float = Field(
         default=10.0, ge=0, description="at least 0: time for requests at shutdown"
     )

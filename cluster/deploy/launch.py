@@ -43,7 +43,8 @@ def served(config: Config, report: Report) -> Iterator[Probe]:
     check_port(config.http.host, config.http.port)
     if config.cluster.address == LOCAL:
         check_this_machine(config)
-        _check_keys(config, report)
+    _check_keys(config, report)
+    if config.cluster.address == LOCAL:
         config = for_this_machine(config)
     else:
         config = requiring_keys(config, os.environ)
@@ -52,14 +53,17 @@ def served(config: Config, report: Report) -> Iterator[Probe]:
         from ray import serve
 
         _check_cluster_name(serve)
+        is_deployed = False
         try:
             _deploy(config, report)
+            is_deployed = True
             probe = Probe(config.http.host, config.http.port)
             _await_proxy(probe)
             yield probe
-            report("stopping: requests in flight may finish")
-            _drain(config)
         finally:
+            if is_deployed:
+                report("stopping: requests in flight may finish")
+                _drain(config)
             # Not serve.shutdown(): others may use the cluster we joined, and one of our own ends
             # with the connection. A start that failed half-way has nothing to delete.
             with suppress(Exception):
@@ -101,11 +105,22 @@ def check_this_machine(config: Config) -> str:
 
 
 def _check_keys(config: Config, report: Report) -> None:
-    """Raises InvalidConfig unless the replicas, started here, can read their keys."""
+    """Raises InvalidConfig if they cannot be read, or all the network would be let in unasked."""
     http = config.http
-    keys = key_ring(http.api_keys_file, http.api_keys_env, os.environ)
-    if not keys and http.host not in LOOPBACK_HOSTS:
-        report(f"no API keys: whoever reaches {http.host}:{http.port} may use the server")
+    if config.cluster.address == LOCAL:
+        has_keys = bool(key_ring(http.api_keys_file, http.api_keys_env, os.environ))
+    else:  # those are elsewhere
+        has_keys = requiring_keys(config, os.environ).http.requires_keys
+    if has_keys or http.requires_keys:
+        return
+    if http.host in LOOPBACK_HOSTS:
+        return
+    if not http.allows_anonymous:
+        raise InvalidConfig(
+            f"Got http.host={http.host} without API keys, expected some (--api-key-file, "
+            f"or {http.api_keys_env} in the environment) or http.allows_anonymous=true"
+        )
+    report(f"no API keys: whoever reaches {http.host}:{http.port} may use the server")
 
 
 def for_this_machine(config: Config) -> Config:

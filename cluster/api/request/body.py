@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from outrider.cluster.api.errors import BodyTooLarge, FieldRefused
+from outrider.cluster.api.errors import BodyTooLarge, FieldRefused, UnsupportedMediaType
 
 Model = TypeVar("Model", bound=BaseModel)
 SHOWN_LEN = 80  # characters of a refused value in a message
@@ -21,20 +21,28 @@ MSGPACK = "application/msgpack"
 async def parsed_body(
     request: Request, model: type[Model], max_bytes: int, takes_msgpack: bool = False
 ) -> Model:
-    """The body as `model`. Raises BodyTooLarge or FieldRefused."""
+    """The body as `model`. Raises BodyTooLarge, UnsupportedMediaType or FieldRefused."""
+    kind = _media_type(request)
+    if kind != "application/json" and not (kind == MSGPACK and takes_msgpack):
+        accepted = f"application/json or {MSGPACK}" if takes_msgpack else "application/json"
+        raise UnsupportedMediaType(f"Got a Content-Type of {kind!r}, expected {accepted}")
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > max_bytes:
             raise BodyTooLarge(f"Got a body over {max_bytes} bytes, expected at most {max_bytes}")
-    if takes_msgpack and is_msgpack(request):
+    if kind == MSGPACK:
         return parse(_json_of(bytes(body)), model)
     return parse(bytes(body), model)
 
 
 def is_msgpack(request: Request) -> bool:
     """Whether the body is declared to be msgpack."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == MSGPACK
+    return _media_type(request) == MSGPACK
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()[:SHOWN_LEN]
 
 
 def parse(body: bytes | str, model: type[Model]) -> Model:
