@@ -43,7 +43,7 @@ def served(config: Config, report: Report) -> Iterator[Probe]:
     check_port(config.http.host, config.http.port)
     if config.cluster.address == LOCAL:
         check_this_machine(config)
-    _check_keys(config, report)
+    check_keys(config, report)
     if config.cluster.address == LOCAL:
         config = for_this_machine(config)
     else:
@@ -104,7 +104,7 @@ def check_this_machine(config: Config) -> str:
     return f"{'; '.join(map(shown, bundles))} a replica, of {shown(has)} here"
 
 
-def _check_keys(config: Config, report: Report) -> None:
+def check_keys(config: Config, report: Report) -> None:
     """Raises InvalidConfig if they cannot be read, or all the network would be let in unasked."""
     http = config.http
     if config.cluster.address == LOCAL:

@@ -66,7 +66,8 @@ async def ask(
         if num_pieces == leaves_after:
             has_left.set()
 
-    await app(_scope(method, path, headers or {}), receive, send)
+    kind = {"content-type": "application/json"}
+    await app(_scope(method, path, kind | dict(headers or {})), receive, send)
     return reply
 
 

@@ -52,6 +52,7 @@ def _worker(worker: WorkerHealth) -> dict[str, Any]:
         "pid": worker.pid,
         "node": worker.node,
         "state": worker.state,
+        "since": round(worker.since, 3),
         "reason": worker.reason,
         "num_deaths": worker.num_deaths,
         "num_hangs": worker.num_hangs,

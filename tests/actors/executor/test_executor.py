@@ -44,7 +44,7 @@ async def test_a_worker_takes_its_predecessors_place_and_a_spare_is_quick(execut
     threads = os.listdir(f"/proc/{first.pid}/task")
     assert all(os.sched_getaffinity(int(thread)) == set(own) for thread in threads)
     assert len(folders()) == 2  # its own, and the spare's
-    spare = executor._spare
+    spare = executor._spawner._spare
     while not spare.is_ready:
         await asyncio.sleep(0.05)
     os.kill(first.pid, signal.SIGSTOP)

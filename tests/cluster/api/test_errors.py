@@ -181,7 +181,26 @@ async def test_a_bad_field_of_a_chat(
 async def test_a_body_that_is_no_object(
     http: httpx.AsyncClient, url: str, body: bytes, words: str
 ) -> None:
-    assert words in error_of(await http.post(url, content=body))["message"]
+    reply = await http.post(url, content=body, headers={"content-type": "application/json"})
+    assert words in error_of(reply)["message"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", None])
+@pytest.mark.parametrize("url", [COMPLETIONS, CHATS, "/v1/generate", "/tokenize"])
+async def test_a_body_of_another_kind_is_refused(
+    http: httpx.AsyncClient, url: str, kind: str | None
+) -> None:
+    """Pages of other sites may send these without being asked whether they may."""
+    headers = {} if kind is None else {"content-type": kind}
+    error = error_of(await http.post(url, content=b'{"model": "toy"}', headers=headers), 415)
+    assert f"Got a Content-Type of {kind or ''!r}, expected application/json" in error["message"]
+    assert error["code"] == "unsupported_media_type"
+
+
+async def test_json_may_say_its_charset(http: httpx.AsyncClient) -> None:
+    headers = {"content-type": "Application/JSON; charset=utf-8"}
+    reply = await http.post(COMPLETIONS, content=json.dumps(PROMPT), headers=headers)
+    assert reply.status_code == 200
 
 
 async def test_stream_options_without_a_stream(http: httpx.AsyncClient) -> None:

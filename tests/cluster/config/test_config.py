@@ -9,7 +9,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
 from outrider.cluster.config.sources import Setting, fields, from_assignments, load
-from outrider.cluster.deploy.launch import for_this_machine, requiring_keys
+from outrider.cluster.deploy.launch import check_keys, for_this_machine, requiring_keys
 from outrider.cluster.deploy.settings import api_limits, engine_config, max_requests, policy
 
 
@@ -166,6 +166,27 @@ def test_a_server_that_was_given_keys_opens_no_cluster_that_lacks_them(
         policy(given)
     monkeypatch.setenv("OUTRIDER_API_KEYS", "bob=sk-bob-000001")
     assert policy(given).keys
+
+
+@pytest.mark.parametrize("address", ["local", "auto"])
+def test_all_the_network_is_let_in_only_by_name(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    def checked(*assignments: str) -> list[str]:
+        said: list[str] = []
+        given = [f"cluster.address={address}", *assignments]
+        check_keys(load(None, {}, from_assignments(given)), said.append)
+        return said
+
+    monkeypatch.delenv("OUTRIDER_API_KEYS", raising=False)
+    with pytest.raises(InvalidConfig, match=r"Got http\.host=0\.0\.0\.0 without API keys"):
+        checked("http.host=0.0.0.0")
+    (line,) = checked("http.host=0.0.0.0", "http.allows_anonymous=true")
+    assert line.startswith("no API keys: whoever reaches 0.0.0.0:8000 may use the server")
+    assert checked("http.host=0.0.0.0", "http.requires_keys=true") == []
+    assert checked("http.host=127.0.0.1") == []
+    monkeypatch.setenv("OUTRIDER_API_KEYS", "bob=sk-bob-000001")
+    assert checked("http.host=0.0.0.0") == []
 
 
 def test_a_server_on_loopback_is_asked_under_its_names_alone() -> None:

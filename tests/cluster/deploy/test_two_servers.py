@@ -16,6 +16,8 @@ import httpx
 import pytest
 from architectures import DEMO
 
+from outrider.cluster.deploy.local_ray import own_folder
+
 pytestmark = pytest.mark.slow
 
 START_S = 240.0
@@ -71,14 +73,19 @@ def follow(process: "subprocess.Popen[str]", url: str, name: str, log: Path) -> 
 @pytest.fixture
 def sweeps() -> Iterator[None]:
     """A server that is killed leaves its folder."""
-    before = set(Path(tempfile.gettempdir()).glob("outrider-ray-*"))
+    before = set(folders())
     yield
-    for folder in set(Path(tempfile.gettempdir()).glob("outrider-ray-*")) - before:
+    for folder in set(folders()) - before:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def folders() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("outrider-ray-*"))
 
 
 @pytest.mark.usefixtures("sweeps")
 def test_two_servers_keep_apart(tmp_path: Path) -> None:
+    before = set(folders())
     with serving("demo", tmp_path) as one:
         follow(*one[:2], "demo", one[2])
         with serving("small", tmp_path) as two:
@@ -92,3 +99,5 @@ def test_two_servers_keep_apart(tmp_path: Path) -> None:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             assert answers(two[1]) == (True, "small")
+        with own_folder() as third:  # whoever starts next removes what the killed one left
+            assert set(folders()) - before == {third}

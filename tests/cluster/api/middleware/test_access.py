@@ -155,6 +155,27 @@ async def test_other_sites_pages_are_refused(
     assert reply.status == 200  # not asked for
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({}, 403),
+        ({"x-outrider-proxy": "guess"}, 403),
+        ({"x-outrider-proxy": "\xff"}, 403),
+        ({"x-outrider-proxy": "f00"}, 200),
+    ],
+)
+async def test_only_the_servers_own_proxy_is_answered(
+    service: Service, sent: dict[str, str], status: int
+) -> None:
+    app = create_app(service, Policy(proxy_token="f00"))
+    for path in ("/ready", "/v1/models", "/metrics"):
+        reply = await ask(app, path, method="GET", headers=sent)
+        assert reply.status == status
+        if status == 403:
+            assert "expected one at the server's" in reply.error["message"]
+            assert "f00" not in reply.body.decode()
+
+
 async def test_an_exchange_ends_at_its_deadline_or_when_it_is_ended() -> None:
     def exchange(timeout_s: float) -> RequestContext:
         return RequestContext("id", "POST", "/", timeout_s, Observations())

@@ -194,6 +194,7 @@ async def test_health_and_readiness(
             "pid": 7,
             "node": "here",
             "state": "up",
+            "since": 0.0,
             "reason": "",
             "num_deaths": 0,
             "num_hangs": 0,

@@ -179,7 +179,7 @@ async def test_bad_msgpack(http: httpx.AsyncClient, content: bytes) -> None:
 async def test_msgpack_is_for_the_native_endpoint_only(http: httpx.AsyncClient) -> None:
     body = msgpack.packb({"model": "toy", "prompt": "hi"})
     reply = await http.post("/v1/completions", content=body, headers=MSGPACK)
-    assert reply.json()["error"]["code"] == "invalid_json"
+    assert (reply.status_code, reply.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
 async def test_a_resumed_answer_goes_on(http: httpx.AsyncClient, engine: ToyEngine) -> None:
