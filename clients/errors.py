@@ -10,8 +10,7 @@ OutriderClientError
 ├── ConnectionFailed         nobody answered, or not in time
 ├── StreamBroken             an answer stopped before its end
 ├── UnexpectedReply          whoever answered does not speak Outrider's API
-├── AnswerChanged            asked for again with its seed, the answer was another
-│   └── FingerprintChanged   409: the weights, numerics or machine differ from those that began
+├── FingerprintChanged       409: the weights, numerics or machine differ from those that began
 ├── DeadlineExceeded         the time given to the request is over
 └── BatchFailed              some prompts of a batch were not answered; `results` has the others
 
@@ -92,11 +91,7 @@ class UnexpectedReply(OutriderClientError):
     """An answer that is not one of Outrider's."""
 
 
-class AnswerChanged(OutriderClientError):
-    """What came before a stream broke is not how the same request begins now."""
-
-
-class FingerprintChanged(AnswerChanged):
+class FingerprintChanged(OutriderClientError):
     """The server that would continue computes differently from the one that began."""
 
 

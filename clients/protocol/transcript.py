@@ -1,13 +1,13 @@
-"""What has come of one answer, over all attempts at it: each token once, however often it was sent.
+"""What has come of one answer, over all attempts at it.
 
-Knows nothing of bytes, requests or waiting. An answer of one choice is taken up where it broke; one
-of several is asked for again with its seed, and what had come before is dropped from it.
+Knows nothing of bytes, requests or waiting. An answer is taken up where it broke; one of which no
+token had come yet is asked for again with its seed.
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from outrider.clients.errors import AnswerChanged, FingerprintChanged, UnexpectedReply
+from outrider.clients.errors import FingerprintChanged, UnexpectedReply
 from outrider.clients.protocol.events import Start
 from outrider.clients.results import (
     Choice,
@@ -22,7 +22,7 @@ from outrider.clients.results import (
 
 @dataclass(slots=True)
 class _Written:
-    """One choice as far as it has come, and how far the current attempt has told of it."""
+    """One choice as far as it has come."""
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
@@ -31,31 +31,6 @@ class _Written:
     top_logprobs: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: str | None = None
-    num_told: int = 0  # tokens
-    text_len_told: int = 0  # characters
-
-    def unheard(self, chunk: Chunk) -> Chunk:
-        """The chunk without what an earlier attempt told. Raises AnswerChanged."""
-        skipped = chunk.token_ids[: max(0, len(self.token_ids) - self.num_told)]
-        known = self.token_ids[self.num_told : self.num_told + len(skipped)]
-        if list(skipped) != known:
-            raise AnswerChanged(
-                f"Got the tokens {list(skipped)} from position {self.num_told}, expected {known}, "
-                'as before the stream broke (verification "rejection" repeats no text)'
-            )
-        start, text_start = len(skipped), max(0, len(self.text) - self.text_len_told)
-        self.num_told += len(chunk.token_ids)
-        self.text_len_told += len(chunk.text)
-        return replace(
-            chunk,
-            text=chunk.text[text_start:],
-            token_ids=chunk.token_ids[start:],
-            origins=chunk.origins[start:],
-            logprobs=chunk.logprobs[start:],
-            top_logprobs=chunk.top_logprobs[start:],
-            token_texts=chunk.token_texts[start:],
-            prompt_logprobs=() if self.prompt_logprobs else chunk.prompt_logprobs,
-        )
 
     def append(self, chunk: Chunk) -> None:
         """Write down what is new."""
@@ -101,17 +76,13 @@ class Transcript:
                 f"Got fingerprint {start.fingerprint!r}, expected {self._start.fingerprint!r}, "
                 "with which the answer began; allow_inexact=True goes on regardless"
             )
-        is_resumed = len(self._choices) == 1
-        for written in self._choices:
-            written.num_told = len(written.token_ids) if is_resumed else 0
-            written.text_len_told = len(written.text) if is_resumed else 0
 
     def add(self, chunk: Chunk) -> Chunk | None:
-        """Write a commit down; what is new of it, if anything. Raises AnswerChanged."""
+        """Write a commit down; what is new of it, if anything."""
         if not 0 <= chunk.index < len(self._choices):
             raise UnexpectedReply(f"Got a chunk of choice {chunk.index} of {len(self._choices)}")
         written = self._choices[chunk.index]
-        fresh = written.unheard(chunk)
+        fresh = replace(chunk, prompt_logprobs=()) if written.prompt_logprobs else chunk
         if written.finish_reason is not None or not _says_something(fresh):
             return None
         written.append(fresh)
@@ -151,15 +122,15 @@ class Transcript:
         return any(written.prompt_logprobs for written in self._choices)
 
     def resume(self) -> dict[str, Any] | None:
-        """Where a single choice is to be taken up; None if there is nothing to build on."""
-        if self._start is None or len(self._choices) != 1 or not self._choices[0].token_ids:
+        """Where it is to be taken up; None if there is nothing to build on."""
+        if self._start is None or not any(written.token_ids for written in self._choices):
             return None
-        return {
-            "generated_ids": list(self._choices[0].token_ids),
-            "text_len": len(self._choices[0].text),
-            "seed": self._start.seed,
-            "fingerprint": self._start.fingerprint,
-        }
+        began = {"seed": self._start.seed, "fingerprint": self._start.fingerprint}
+        choices = [
+            {"generated_ids": list(written.token_ids), "text_len": len(written.text)}
+            for written in self._choices
+        ]
+        return choices[0] | began if len(choices) == 1 else {"choices": choices, **began}
 
     def generation(self, num_attempts: int) -> Generation:
         """The whole answer."""

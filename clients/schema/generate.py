@@ -25,13 +25,43 @@ Ended = Literal["stop", "length"]
 Alternatives = list[tuple[int, float]]  # (id, log-probability), likeliest first
 
 
-class Resume(Strict):
-    """Where a broken answer is taken up."""
+class ResumedChoice(Strict):
+    """As far as one choice had come."""
 
     generated_ids: Many[int] = Field(description="a list of the token ids that arrived")
     text_len: int = Field(ge=0, description="0 or more: characters of text that arrived")
+
+
+class Resume(Strict):
+    """Where a broken answer is taken up: of one choice, or of all of them in `choices`."""
+
+    generated_ids: Many[int] | None = Field(
+        default=None, description="a list of the token ids that arrived"
+    )
+    text_len: int | None = Field(
+        default=None, ge=0, description="0 or more: characters of text that arrived"
+    )
+    choices: Many[ResumedChoice] | None = Field(
+        default=None, description="a list of objects of generated_ids and text_len, one a choice"
+    )
     seed: int = Field(description="the seed that the answer began with")
     fingerprint: str = Field(description="the fingerprint that the answer began with")
+
+    @model_validator(mode="after")
+    def _is_told_once(self) -> "Resume":
+        is_one = self.generated_ids is not None and self.text_len is not None
+        has_any = self.generated_ids is not None or self.text_len is not None
+        if has_any if self.choices is not None else not is_one:
+            message = "Got no single one of choices, and generated_ids with text_len; expected one"
+            raise conflict("generated_ids", message)
+        return self
+
+    @property
+    def each(self) -> Many[ResumedChoice]:
+        """Every choice, in order."""
+        if self.choices is not None:
+            return self.choices
+        return [ResumedChoice(generated_ids=self.generated_ids or [], text_len=self.text_len or 0)]
 
 
 class GenerateRequest(GenerationFields):
@@ -56,7 +86,8 @@ class GenerateRequest(GenerationFields):
         default=None, description="true: what each token added to the text is told too"
     )
     resume: Resume | None = Field(
-        default=None, description="an object of generated_ids, text_len, seed and fingerprint"
+        default=None,
+        description="an object of seed, fingerprint, and generated_ids and text_len or choices",
     )
     allow_inexact: bool | None = Field(
         default=None, description="true: resume although the fingerprint is another"
@@ -72,12 +103,13 @@ class GenerateRequest(GenerationFields):
         return self
 
     @model_validator(mode="after")
-    def _one_is_resumed(self) -> "GenerateRequest":
+    def _all_are_resumed(self) -> "GenerateRequest":
         if self.resume is None:
             return self
         count = self.num_choices * (1 if self.prompts is None else len(self.prompts))
-        if count != 1:
-            raise conflict("resume", f"Got resume with {count} choices, expected one of them")
+        if count != (given := len(self.resume.each)):
+            words = f"Got resume of {given} for {count} choices, expected each once"
+            raise conflict("resume", words)
         if self.seed not in (None, self.resume.seed):
             got = f"Got seed={self.seed} and resume.seed={self.resume.seed}"
             raise conflict("seed", f"{got}, expected the same, or none beside resume")

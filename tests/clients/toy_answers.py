@@ -60,8 +60,9 @@ def events_of(body: Mapping[str, Any], rng: random.Random) -> Iterator[dict[str,
     """The stream that answers a request. Raises Refused at the first one."""
     prompt = body["prompts"][0] if "prompts" in body else body["messages"][-1]["content"]
     prompt = prompt if isinstance(prompt, str) else text_of(prompt)
-    given, text_len = _resumed(body)
     num_choices = body.get("n", 1)
+    resumed = _resumed(body, num_choices)
+    given = resumed[0][0]
     yield {
         "type": "start",
         "id": f"gen-{body['seed']}",
@@ -79,10 +80,14 @@ def events_of(body: Mapping[str, Any], rng: random.Random) -> Iterator[dict[str,
         texts = [
             story(prompt, body["seed"], c, body.get("max_tokens", 16)) for c in range(num_choices)
         ]
-        if texts[0][: len(given)] != given:
-            raise Refused(400, f"Got generated_ids={given}, expected a part of it", "invalid_value")
-        choices = [_commits(i, ids, given, text_len, rng) for i, ids in enumerate(texts)]
-    num_tokens = len(given)
+        for ids, (had, _) in zip(texts, resumed, strict=True):
+            if ids[: len(had)] != had:
+                raise Refused(400, f"Got generated_ids={had}, expected a part", "invalid_value")
+        choices = [
+            _commits(i, ids, *had, rng)
+            for i, (ids, had) in enumerate(zip(texts, resumed, strict=True))
+        ]
+    num_tokens = sum(len(had) for had, _ in resumed)
     while choices:
         commits = rng.choice(choices)
         if (chunk := next(commits, None)) is None:
@@ -96,17 +101,21 @@ def events_of(body: Mapping[str, Any], rng: random.Random) -> Iterator[dict[str,
     yield {"type": "end", "usage": usage, "metrics": {}}
 
 
-def _resumed(body: Mapping[str, Any]) -> tuple[list[int], int]:
+def _resumed(body: Mapping[str, Any], num_choices: int) -> list[tuple[list[int], int]]:
+    """Ids and characters that the client has, by choice."""
     resume = body.get("resume")
     if resume is None:
-        return [], 0
+        return [([], 0)] * num_choices
     if resume["fingerprint"] != FINGERPRINT and not body.get("allow_inexact"):
         raise Refused(
             409, f"Got {resume['fingerprint']!r}, expected 'toy-1'", "fingerprint_mismatch"
         )
     assert resume["seed"] == body["seed"]
-    assert resume["text_len"] <= len(text_of(resume["generated_ids"]))
-    return resume["generated_ids"], resume["text_len"]
+    choices = resume.get("choices", [resume])
+    assert len(choices) == num_choices
+    for choice in choices:
+        assert choice["text_len"] <= len(text_of(choice["generated_ids"]))
+    return [(choice["generated_ids"], choice["text_len"]) for choice in choices]
 
 
 def _commits(

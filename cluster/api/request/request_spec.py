@@ -36,7 +36,7 @@ class RequestSpec:
     num_prompt_logprobs: int | None = None
     grammar: Grammar | None = None
     grammar_param: str = "structured_outputs"  # the field that demands it
-    resumed: Resumed | None = None
+    resumed: Sequence[Resumed] = ()  # one a choice, or none
     seed: int | None = None
     keeps_output: bool = True  # False: only the prompt is of interest
 
@@ -79,6 +79,8 @@ async def _requests(
     sampling = _sampling(body, spec)
     expected = "" if body.prediction is None else body.prediction.text
     prediction = await encode(engine.tokenizer, expected, adds_special=False)
+    choices = [(ids, choice) for ids in spec.prompts for choice in range(body.num_choices)]
+    resumed: Sequence[Resumed | None] = spec.resumed or [None] * len(choices)
     return tuple(
         Request(
             tuple(ids),
@@ -87,13 +89,12 @@ async def _requests(
             choice,
             speculation,
             tuple(prediction),
-            spec.resumed,
+            had,
             "" if exchange is None else exchange.tenant,
             0 if exchange is None else exchange.priority,
             scope + (body.cache_salt or ""),
         )
-        for ids in spec.prompts
-        for choice in range(body.num_choices)
+        for (ids, choice), had in zip(choices, resumed, strict=True)
     )
 
 

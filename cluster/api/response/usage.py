@@ -38,7 +38,8 @@ class UsageCounter:
         k = info.k if request.speculation.k is None else request.speculation.k
         is_drafted = request.speculation.is_enabled and info.draft is not None
         num_prompt_tokens = sum(len(choice.prompt_ids) for choice in job.first_choices)
-        num_resumed = 0 if request.resumed is None else len(request.resumed.output_ids)
+        resumed = [each.resumed for each in job.requests if each.resumed is not None]
+        num_resumed = sum(len(each.output_ids) for each in resumed)
         return cls(num_prompt_tokens, k if is_drafted else 0, num_resumed, job.num_choices)
 
     def add(self, index: int, chunk: OutputDelta) -> None:

@@ -88,14 +88,17 @@ async def _job(service: Service, body: GenerateRequest) -> Job:
         body.num_top_logprobs,
         body.num_prompt_logprobs,
         structured_grammar(body.structured_outputs),
-        resumed=None if resume is None else Resumed(tuple(resume.generated_ids), resume.text_len),
+        resumed=()
+        if resume is None
+        else tuple(Resumed(tuple(choice.generated_ids), choice.text_len) for choice in resume.each),
         seed=body.seed if resume is None else resume.seed,
     )
     return await job_of(service, body, spec, "gen")
 
 
 def _check_resume(resume: Resume, info: Any, allows_inexact: bool) -> None:
-    check_ids(resume.generated_ids, info.vocab_size, "resume.generated_ids")
+    for choice in resume.each:
+        check_ids(choice.generated_ids, info.vocab_size, "resume.generated_ids")
     if resume.fingerprint != info.fingerprint and not allows_inexact:
         raise FingerprintMismatch(
             f"Got resume.fingerprint={resume.fingerprint[:80]!r}, expected {info.fingerprint!r} "

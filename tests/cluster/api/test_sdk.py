@@ -76,16 +76,25 @@ async def test_a_server_that_fails_after_every_commit(
     assert len({request.seed for request in engine.requests}) == 1
 
 
-async def test_several_choices_that_get_no_further_are_given_up(
+async def test_several_choices_are_taken_up_where_they_broke(
     client: AsyncClient, engine: ToyEngine
 ) -> None:
-    expected = await client.generate("pq", seed=1, max_tokens=8, n=2)
+    expected = await client.generate("pq", seed=1, max_tokens=12, n=2)
     engine.failure, engine.fails_after = WorkerGone("the target is gone"), 2
+    broken = await client.generate("pq", seed=1, max_tokens=12, n=2)
+    assert broken.num_attempts > 1
+    assert broken.choices == expected.choices
+    assert broken.usage == expected.usage
+    resumed = [request.resumed for request in engine.requests[-2:]]
+    assert all(each is not None and each.output_ids for each in resumed)
+
+
+async def test_an_answer_that_gets_no_further_is_given_up(
+    client: AsyncClient, engine: ToyEngine
+) -> None:
+    engine.failure, engine.fails_after = WorkerGone("the target is gone"), 0
     with pytest.raises(ServerError, match="the target is gone"):
         await client.generate("pq", seed=1, max_tokens=8, n=2)
-    engine.failure = None
-    assert await client.generate("pq", seed=1, max_tokens=8, n=2) != expected  # another id
-    assert all(request.resumed is None for request in engine.requests)
 
 
 async def test_refusals(client: AsyncClient, engine: ToyEngine) -> None:

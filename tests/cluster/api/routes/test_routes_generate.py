@@ -18,6 +18,7 @@ URL = "/v1/generate"
 BODY = {"model": "toy", "prompts": ["hi"], "seed": 0, "max_tokens": 5}
 MSGPACK = {"content-type": "application/msgpack"}
 CHAT = [{"role": "user", "content": "hi"}]
+ENDS = {"seed": 0, "fingerprint": "toy-1"}
 RESUME = {"generated_ids": [99, 100], "text_len": 2, "seed": 0, "fingerprint": "toy-1"}
 
 
@@ -196,6 +197,23 @@ async def test_a_resumed_answer_goes_on(http: httpx.AsyncClient, engine: ToyEngi
     assert (start["seed"], end["usage"]) == (0, whole["usage"])
 
 
+async def test_every_choice_of_an_answer_goes_on(http: httpx.AsyncClient) -> None:
+    """One has just begun, one is under way, and one is complete."""
+    body = BODY | {"n": 3, "seed": 0}
+    whole = (await http.post(URL, json=body)).json()
+    nums = [0, 2, len(whole["choices"][2]["token_ids"])]
+    choices = [
+        {"generated_ids": each["token_ids"][:n], "text_len": n}
+        for each, n in zip(whole["choices"], nums, strict=True)
+    ]
+    rest = (await http.post(URL, json=body | {"resume": ENDS | {"choices": choices}})).json()
+    for before, after, n in zip(whole["choices"], rest["choices"], nums, strict=True):
+        assert after["token_ids"] == before["token_ids"][n:]
+        assert after["text"] == before["text"][n:]
+        assert after["finish_reason"] == before["finish_reason"]
+    assert rest["usage"] == whole["usage"]
+
+
 async def test_a_resume_elsewhere(http: httpx.AsyncClient) -> None:
     body = BODY | {"resume": RESUME | {"fingerprint": "other"}}
     reply = await http.post(URL, json=body)
@@ -216,12 +234,14 @@ async def test_a_resume_elsewhere(http: httpx.AsyncClient) -> None:
         ({"prompts": "hi"}, "prompts", "a list of strings"),
         ({"prompts": [[200]]}, "prompt", "out of range"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "messages"),
-        ({"resume": RESUME, "n": 2}, "resume", "2 choices"),
-        ({"resume": RESUME, "prompts": ["a", "b"]}, "resume", "2 choices"),
+        ({"resume": RESUME, "n": 2}, "resume", "Got resume of 1 for 2 choices"),
+        ({"resume": RESUME, "prompts": ["a", "b"]}, "resume", "of 1 for 2 choices"),
+        ({"resume": RESUME | {"choices": []}}, "resume.generated_ids", "expected one"),
         ({"resume": RESUME, "seed": 1}, "seed", "resume.seed=0"),
         ({"resume": RESUME | {"text_len": -1}}, "resume.text_len", "0 or more"),
         ({"resume": RESUME | {"generated_ids": [128]}}, "resume.generated_ids", "id 128"),
-        ({"resume": {}}, "resume.generated_ids", "Got no"),
+        ({"resume": {}}, "resume.seed", "Got no"),
+        ({"resume": ENDS}, "resume.generated_ids", "expected one"),
         ({"logprobs": True}, "logprobs", "0 to 20"),
         ({"stop": ["a"] * 17}, "stop", "at most 16"),
         ({"user": "u"}, "user", "unknown field"),
