@@ -17,7 +17,7 @@ from pathlib import Path
 from outrider.actors.errors import InvalidConfig
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.preflight import local_resources
-from outrider.cluster.deploy.proxy_environment import (
+from outrider.cluster.deploy.proxy.environment import (
     LOOPBACK,
     claimed_ports,
     free_ports,

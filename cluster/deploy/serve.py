@@ -27,7 +27,7 @@ from outrider.cluster.config import sources
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.placement import cluster_bundles
 from outrider.cluster.deploy.progress_board import Failure
-from outrider.cluster.deploy.proxy_environment import LOOPBACK, TOKEN_VARIABLE
+from outrider.cluster.deploy.proxy.environment import LOOPBACK, TOKEN_VARIABLE
 from outrider.cluster.deploy.ray_exporter import Exporter
 from outrider.cluster.deploy.sizing import bundles_of, scaling_options
 

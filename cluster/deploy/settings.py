@@ -8,7 +8,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.api.middleware.keys import Policy, key_ring
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
-from outrider.cluster.deploy.proxy_environment import TOKEN_VARIABLE
+from outrider.cluster.deploy.proxy.environment import TOKEN_VARIABLE
 
 
 def engine_config(config: Config) -> EngineConfig:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from outrider.cluster.config.sources import CONFIG_ENV
-from outrider.cluster.deploy.proxy_environment import cluster_environment
+from outrider.cluster.deploy.proxy.environment import cluster_environment
 from outrider.cluster.k8s.installation import MODELS_FOLDER, Installation
 from outrider.cluster.k8s.objects import Object
 

@@ -22,7 +22,9 @@ from outrider.cluster.api.middleware.traffic import Traffic
 from outrider.cluster.api.service import Service
 
 REQUEST_ID = "x-request-id"
-PROXY_HEADER = "x-outrider-proxy"  # set by the proxy of one server, `deploy/haproxy_program.py`
+PROXY_HEADER = (
+    "x-outrider-proxy"  # set by the proxy of one server, `deploy/proxy/haproxy_program.py`
+)
 MAX_ID_LEN = 128
 SHOWN_PATH_LEN = 200
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}

