@@ -271,6 +271,7 @@ def test_innocents_are_never_given_up_and_each_death_alone_counts():
             sequence.commit((5,))
     assert suspects.died(running[:1], has_proposals=False) == []
     running[0].commit((5,))
+    assert suspects.group(running, {1, 2}) == [running[1]]  # a good round lies between
     assert suspects.died(running[:1], has_proposals=False) == running[:1]
 
 
