@@ -180,13 +180,20 @@ class Supervisor:
         while True:
             self._note(state=WorkerState.RESTARTING)
             try:
-                await self._end()
+                await self._removed()
                 await self._back_off()
                 return await self._start()
             except Exception as error:  # whatever it was, not to try again would be worse
                 self._note(reason=f"{type(error).__name__}: {error}")
                 is_ours = isinstance(error, OutriderError)
                 log.error("the %s is not up: %s", self.role, error, exc_info=not is_ours)
+
+    async def _removed(self) -> None:
+        """What is left of the lost one; who waits is not held up where that cannot be done."""
+        try:
+            await self._end()
+        except Exception:
+            log.exception("what is left of the %s could not be removed", self.role)
 
     async def _back_off(self) -> None:
         """One more loss: wait as long as the recent ones call for."""
@@ -205,10 +212,7 @@ class Supervisor:
             await asyncio.sleep(min(rules.max_backoff_s, rules.first_backoff_s * 2 ** (count - 2)))
 
     async def _give_up(self) -> None:
-        try:
-            await self._end()
-        except Exception:  # who waits for it must be told all the same
-            log.exception("what is left of the %s could not be removed", self.role)
+        await self._removed()
         reason = f"not up again within {self._away_s:g} s: {self._health.reason}"
         log.error("the %s is given up: %s", self.role, reason)
         async with self._changed:

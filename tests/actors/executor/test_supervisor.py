@@ -240,3 +240,17 @@ async def test_stopping_starts_no_more():
 def test_a_deadline_is_above_0():
     with pytest.raises(InvalidConfig, match="Got a deadline of 0 s, expected above 0"):
         RestartPolicy(deadline_s=0)
+
+
+@in_virtual_time
+async def test_a_target_is_given_up_though_what_is_left_cannot_be_removed():
+    async with supervised("target", away_s=10.0) as (place, supervisor):
+
+        async def stuck():
+            raise OSError("the disk is gone")
+
+        supervisor._end = stuck
+        place.client.lose()
+        with pytest.raises(WorkerGone, match="given up"):
+            await supervisor.up()
+        assert supervisor.is_given_up

@@ -19,11 +19,13 @@ from outrider.actors.transport.messages import (
     Done,
     Forecasts,
     Frame,
+    Open,
     Outcomes,
     Ping,
     Pong,
     WorkerError,
 )
+from outrider.actors.transport.rows import OpenRow, SamplingRow
 from outrider.actors.transport.server import MAX_UNPROVEN, WorkerServer
 from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient
@@ -260,6 +262,17 @@ async def test_dripping_bytes_do_not_stretch_the_handshake(address):
 
         with pytest.raises(OSError, match=r"Broken pipe|reset"):
             await asyncio.to_thread(drip)
+
+
+async def test_a_message_that_is_no_frame_leaves_nothing_behind(address):
+    client = await opened(address)
+    sampling = SamplingRow(1.0, 0, 1.0, 0.0, "coupled", seed=1, choice=0)
+    huge = Open((OpenRow(1, (100_000,) * (MAX_FRAME_BYTES // 4), (), sampling, 10),))
+    with pytest.raises(ProtocolViolation, match=f"accepted {MAX_FRAME_BYTES}"):
+        await client.call(huge)
+    assert client._pending == {}
+    assert isinstance(await client.call(Ping()), Pong)
+    await client.close()
 
 
 async def test_a_crowd_of_strangers_is_bounded_and_keeps_nobody_out(address):

@@ -82,3 +82,21 @@ def test_what_was_expected_costs_no_pass_when_asked(pair):
     for answer in play(pair, is_ahead=True):
         assert answer.proposals.num_passes == 3  # told of with the round that used them
     assert [type(message).__name__ for message in drafts].count("Propose") == 6 + 1
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_draft_that_fails_costs_the_pair_no_round(pair, is_ahead, monkeypatch):
+
+    def broken(chunks):
+        raise MemoryError("no room for a draft")
+
+    monkeypatch.setattr(pair._draft.runner, "forward", broken)
+    asked = tuple(ProposeRow(i, 3, (), 3) for i in (1, 2))
+    for number in range(2):
+        verify = tuple(VerifyRow(i, number + 1, 3 + number, (), ()) for i in (1, 2))
+        answer = pair.handle(Round(Propose(asked, ()), Verify(verify, ())))
+        assert [row.tokens for row in answer.proposals.rows] == [(), ()]
+        assert len(answer.verdicts.rows) == 2
+        assert [row.num_accepted for row in answer.verdicts.rows] == [0, 0]
+        if is_ahead:
+            pair.advance()

@@ -122,6 +122,22 @@ def test_everything_listens_on_this_machine_only(server: Server) -> None:
     assert [each for each in found.items() if each[0][0] not in loopback] == []
 
 
+@pytest.fixture(scope="module")
+def strangers(server: Server) -> Iterator[list[socket.socket]]:
+    """Others that listen on the ports next to the replica's, for as long as the server runs."""
+    ports = [
+        port for (_, port), name in listeners(server).items() if name.startswith("ray::ServeRep")
+    ]
+    with contextlib.ExitStack() as held:
+        found = []
+        for port in range(min(ports) + 1, min(ports) + 6):  # the HTTP one's, in a range of its own
+            listener = held.enter_context(socket.create_server(("127.0.0.1", port)))
+            listener.settimeout(0)
+            found.append(listener)
+        yield found
+
+
+@pytest.mark.usefixtures("strangers")
 def test_who_asks_a_replica_past_its_proxy_gets_a_refusal(server: Server) -> None:
     refused = 0
     for (_, port), name in listeners(server).items():
@@ -372,6 +388,13 @@ def exported_series(server: Server) -> set[str]:
                     lines = (line for line in text.splitlines() if 'replica="' in line)
                     found |= {line.partition("{")[0] for line in lines}
     return found
+
+
+def test_who_listens_on_the_next_ports_gets_nothing(strangers: list[socket.socket]) -> None:
+    """In all the time since, a worker's death included."""
+    for listener in strangers:
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_a_signal_ends_it_without_a_trace(server: Server) -> None:

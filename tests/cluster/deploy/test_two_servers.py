@@ -1,4 +1,4 @@
-"""Two `outrider serve` on one machine, with two models: each answers as itself, or not at all."""
+"""Several `outrider serve` on one machine, with models of their own: each answers as itself."""
 
 import contextlib
 import os
@@ -10,18 +10,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 from architectures import DEMO
 
-from outrider.cluster.deploy.local_ray import own_folder
-
 pytestmark = pytest.mark.slow
 
 START_S = 240.0
-FLAGS = {"demo": [], "small": ["--target", str(DEMO / "draft"), "--draft", "none"]}
+SMALL = ["--target", str(DEMO / "draft"), "--draft", "none"]
+FLAGS = {"demo": [], "small": SMALL, "third": SMALL}
 
 
 @contextlib.contextmanager
@@ -84,20 +84,25 @@ def folders() -> list[Path]:
 
 
 @pytest.mark.usefixtures("sweeps")
-def test_two_servers_keep_apart(tmp_path: Path) -> None:
+def test_servers_keep_apart(tmp_path: Path) -> None:
+    """Two that start together, one of which is killed, and one that starts after that."""
     before = set(folders())
-    with serving("demo", tmp_path) as one:
-        follow(*one[:2], "demo", one[2])
-        with serving("small", tmp_path) as two:
-            follow(*two[:2], "small", two[2])
-            assert [answers(url) for _, url, _ in (one, two)] == [(True, "demo"), (True, "small")]
-            one[0].send_signal(signal.SIGKILL)
-            one[0].wait(30)
-            deadline = time.monotonic() + 60  # its children end on their own, a moment later
-            while (last := answers(one[1])) != (False, ""):
-                assert last[1] in ("", "demo")
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+    with serving("demo", tmp_path) as one, serving("small", tmp_path) as two:
+        with ThreadPoolExecutor() as both:
+            for each in [
+                both.submit(follow, *s[:2], n, s[2]) for s, n in ((one, "demo"), (two, "small"))
+            ]:
+                each.result()
+        assert [answers(url) for _, url, _ in (one, two)] == [(True, "demo"), (True, "small")]
+        one[0].send_signal(signal.SIGKILL)
+        one[0].wait(30)
+        deadline = time.monotonic() + 60  # its children end on their own, a moment later
+        while (last := answers(one[1])) != (False, ""):
+            assert last[1] in ("", "demo")
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert answers(two[1]) == (True, "small")
+        with serving("third", tmp_path) as three:  # which removes what the killed one left
+            follow(*three[:2], "third", three[2])
             assert answers(two[1]) == (True, "small")
-        with own_folder() as third:  # whoever starts next removes what the killed one left
-            assert set(folders()) - before == {third}
+            assert len(set(folders()) - before) == 2
