@@ -250,6 +250,7 @@ async def test_a_target_is_given_up_though_what_is_left_cannot_be_removed():
             raise OSError("the disk is gone")
 
         supervisor._end = stuck
+        place.failures = [WorkerLost("no machine")] * 1000
         place.client.lose()
         with pytest.raises(WorkerGone, match="given up"):
             await supervisor.up()
