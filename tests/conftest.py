@@ -8,9 +8,11 @@ HERE = Path(__file__).parent
 # Files and folders whose tests take seconds each: emulated kernels, compilers, kills, training.
 SLOW = (
     "actors/executor/test_executor.py",
+    "actors/lookahead/test_adaptive.py",
     "actors/lookahead/test_mutants.py",
     "clients/test_killed.py",
     "cluster/api/test_fuzz.py",
+    "cluster/api/test_openapi_fuzz.py",
     "cluster/bench/test_commands.py",
     "cluster/demo/test_training.py",
     "cluster/deploy/test_drain.py",
@@ -25,6 +27,7 @@ SLOW = (
     "law/test_memory.py",
     "law/test_mutants.py",
     "law/test_poison.py",
+    "law/test_sampling_algebra.py",
     "simulator",
 )
 

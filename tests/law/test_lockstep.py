@@ -51,7 +51,11 @@ async def test_a_pair_goes_on_without_a_failing_draft(engine_of, monkeypatch):
         def fail(self, message):
             raise PoolExhausted("Got a step of 9 pages, 3 are free")
 
-        monkeypatch.setattr(DraftWorker, "_propose", fail)
+        with monkeypatch.context() as patch:
+            patch.setattr(DraftWorker, "_propose", fail)
+            assert await asyncio.gather(*(output(engine, each) for each in batch)) == expected
+            assert engine.health().status == "degraded"
+            assert engine.health().reason == "the draft failed: it fails for every sequence"
         assert await asyncio.gather(*(output(engine, each) for each in batch)) == expected
         assert engine.health().status == "ok"
 
