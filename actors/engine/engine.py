@@ -6,6 +6,7 @@ an Executor.
 """
 
 import time
+from collections.abc import Sequence as Many
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Literal
@@ -122,6 +123,11 @@ class Engine:
             raise ShuttingDown("The engine stops and takes no more requests")
         check(request, self.info)
         self._scheduler.check(len(request.prompt_ids) + request.sampling.max_tokens)
+        self._scheduler.check_room(1, request.tenant)
+
+    def check_room(self, requests: Many[Request]) -> None:
+        """Raises Overloaded unless all of them find room in the queue: half an answer is none."""
+        self._scheduler.check_room(len(requests), requests[0].tenant)
 
     def check_grammar(self, grammar: Grammar) -> None:
         """Compile it, which may take a while: call this off the loop. Raises InvalidRequest."""

@@ -10,8 +10,8 @@ def check(request: Request, info: EngineInfo) -> None:
     """Raises InvalidRequest, naming the field."""
     if not request.prompt_ids:
         raise InvalidRequest("Got an empty prompt, expected at least one token", "prompt")
+    _check_lengths(request, info.context_len)  # first: what is too long is not even looked through
     _check_ids(request, info.vocab_size)
-    _check_lengths(request, info.context_len)
     sampling, k = request.sampling, request.speculation.k
     if sampling.grammar is not None and not info.eos_ids:
         message = "Got a grammar for a model without EOS ids, expected none: it could not end"
@@ -47,6 +47,12 @@ def _check_lengths(request: Request, context_len: int) -> None:
         raise InvalidRequest(
             f"Got a prompt of {prompt_len} tokens, expected fewer than the context's {context_len}",
             "prompt",
+        )
+    if len(request.prediction_ids) > context_len:
+        raise InvalidRequest(
+            f"Got a prediction of {len(request.prediction_ids)} tokens, expected at most the "
+            f"context's {context_len}",
+            "prediction",
         )
     if prompt_len + sampling.max_tokens > context_len:
         raise InvalidRequest(

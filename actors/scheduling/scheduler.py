@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from outrider.actors.errors import InvalidRequest, Overloaded
+from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence, State
 
@@ -55,21 +56,42 @@ class Scheduler:
         self.running: list[Sequence] = []  # by when they were admitted
 
     def check(self, max_len: int) -> None:
-        """Raises InvalidRequest if it could never run, Overloaded if the queue is full."""
+        """Raises InvalidRequest if it could never run."""
         if self._pages(max_len + MAX_K) > self.limits.num_pages:
             most = self.limits.num_pages * self.limits.page_size - MAX_K
             raise InvalidRequest(
                 f"Got {max_len} tokens of prompt and output, this server holds {most}",
                 "max_tokens",
             )
-        if len(self.waiting) >= self.limits.max_waiting:
-            raise Overloaded(
-                f"Got a request with {len(self.waiting)} waiting, "
-                f"accepted {self.limits.max_waiting}"
-            )
+
+    def check_room(self, num: int, tenant: str) -> None:
+        """Raises Overloaded unless so many more may wait. One tenant has half the queue at most."""
+        most, num_waiting = self.limits.max_waiting, len(self.waiting)
+        if num_waiting + num > most:
+            got = f"Got {num} choices with {num_waiting} waiting"
+            raise Overloaded(f"{got}, accepted {most} together")
+        num_own = sum(sequence.request.tenant == tenant for sequence in self.waiting)
+        if tenant and num_own + num > max(1, most // 2):
+            got = f"Got {num} choices of the key {tenant!r} with {num_own} of its own waiting"
+            raise Overloaded(f"{got}, accepted {max(1, most // 2)} together")
 
     def add(self, sequence: Sequence) -> None:
+        sequence.page_names = self._page_names(sequence)
         self.waiting.append(sequence)
+
+    def _page_names(self, sequence: Sequence) -> list[bytes]:
+        """Of its prompt's full pages; choices of one prompt share them."""
+        request = sequence.request
+        if not self.limits.has_prefix_cache or request.sampling.prompt_logprobs is not None:
+            return []
+        for other in (*self.waiting[-1:], *self.running[-1:]):
+            theirs = other.request
+            is_same = theirs.prompt_ids is request.prompt_ids
+            if is_same and theirs.cache_salt == request.cache_salt and other.page_names:
+                return other.page_names
+        size = self.limits.page_size
+        hasher = PrefixHasher(request.cache_salt, size)
+        return hasher.upto(request.prompt_ids, len(request.prompt_ids) // size)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence that has ended."""
@@ -163,19 +185,17 @@ class Scheduler:
         )
 
     def _common_pages(self, sequence: Sequence, other: Sequence) -> int:
-        """Full pages that both prompts begin with, and that may be shared; the last id's is not."""
-        ours, theirs = sequence.request, other.request
-        if (
-            not self.limits.has_prefix_cache
-            or ours.cache_salt != theirs.cache_salt
-            or ours.sampling.prompt_logprobs is not None
-        ):
-            return 0
-        size = self.limits.page_size
-        low, high = 0, min(len(ours.prompt_ids) - 1, len(theirs.prompt_ids)) // size
+        """Full pages that both prompts begin with, and that may be shared; the last id's is not. A
+        page's name covers all that precedes it, so where one is equal all before it are.
+        """
+        ours, theirs = sequence.page_names, other.page_names
+        most = (len(sequence.request.prompt_ids) - 1) // self.limits.page_size
+        low, high = 0, min(most, len(ours), len(theirs))
+        if ours is theirs:
+            return high
         while low < high:
             middle = (low + high + 1) // 2
-            is_common = ours.prompt_ids[: middle * size] == theirs.prompt_ids[: middle * size]
+            is_common = ours[middle - 1] == theirs[middle - 1]
             low, high = (middle, high) if is_common else (low, middle - 1)
         return low
 

@@ -72,6 +72,7 @@ class Sequence:
         self.queued_at = 0.0  # by the coordinator's clock
         self.queued_s: float | None = None  # once admitted, until told
         self.num_cached = 0  # of the prompt's: KV was there when the target last opened it
+        self.page_names: list[bytes] = []  # of its prompt's full pages
         self.is_plain = False  # proposals for it may have killed targets: it gets no more
 
     @property

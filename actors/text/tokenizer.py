@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ class Tokenizer:
     def vocabulary(self) -> dict[str, int]:
         """Token to id, added tokens included."""
         return dict(self._tokenizer.get_vocab())
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters that one token stands for, at most."""
+        return max(map(len, self._tokenizer.get_vocab()))
 
     @property
     def special_ids(self) -> set[int]:

@@ -42,6 +42,7 @@ class Pieces:
     """Words with the space before them as ids, and every character of a prompt."""
 
     FIRST_CHARACTER = 1000  # ids from here on
+    longest_token = 1000
 
     def __init__(self, text: str) -> None:
         self._pieces = re.findall(r" <b>.*?</b>| &amp;|\n|[^\S\n]*(?:\w+|[^\w\s])|[^\S\n]+", text)

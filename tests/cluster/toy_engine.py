@@ -44,6 +44,8 @@ class ToyText:
 class ToyTokenizer:
     """Characters as ids."""
 
+    longest_token = 4  # so that what is too long in tokens is not too long in characters
+
     def encode(self, text: str, adds_special: bool = True) -> list[int]:
         return [min(ord(letter), VOCAB_SIZE - 1) for letter in text]
 
@@ -78,6 +80,7 @@ class ToyEngine:
     num_closed: int = 0  # sequences that ended, in whichever way
     requests: list[Request] = field(default_factory=list)
     grammars: list[Grammar] = field(default_factory=list)  # checked
+    room_asked: list[int] = field(default_factory=list)  # for so many choices at once
     tokenizer: ToyTokenizer = field(default_factory=ToyTokenizer)
     statistics: Statistics = field(default_factory=Statistics)
     info: Any = field(
@@ -102,6 +105,9 @@ class ToyEngine:
             raise InvalidRequest(f"Got {got} tokens, expected fewer than {limit}", "prompt")
         if not all(0 <= token_id < VOCAB_SIZE for token_id in request.prompt_ids):
             raise InvalidRequest("Got a token id out of range", "prompt")
+
+    def check_room(self, requests: Sequence[Request]) -> None:
+        self.room_asked.append(len(requests))
 
     def check_grammar(self, grammar: Grammar) -> None:
         """One that says "slow" takes long, one that says "bad" is refused."""

@@ -4,18 +4,49 @@ Owns the place in the prediction that the text has come to. After a departure it
 nearest place ahead where the prediction reads like the text's end. Longer while it is right.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K
 
 PAIR = 2  # ids that must match before the text is taken to be back
 FIRST_LEN = 8
+NUM_INDEXED = 32  # predictions at once
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A prediction told by its identity: to compare long ones costs more than to index them."""
+
+    ids: tuple[int, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Whole) and other.ids is self.ids
+
+    def __hash__(self) -> int:
+        return id(self.ids)
 
 
 def follow(request: Request) -> "PredictionDrafter | None":
     """A drafter, if the client predicted anything."""
     return PredictionDrafter(request.prediction_ids) if request.prediction_ids else None
+
+
+@lru_cache(maxsize=NUM_INDEXED)
+def _indexed(prediction: _Whole) -> dict[tuple[int, ...], list[int]]:
+    places: dict[tuple[int, ...], list[int]] = {}
+    for place, pair in enumerate(pairwise(prediction.ids), PAIR):
+        places.setdefault(pair, []).append(place)
+    return places
+
+
+def places_of(prediction: tuple[int, ...]) -> dict[tuple[int, ...], list[int]]:
+    """Pair → the places behind it, in order. Made once for all choices of a request."""
+    return _indexed(_Whole(prediction))
 
 
 class PredictionDrafter:
@@ -52,10 +83,10 @@ class PredictionDrafter:
             return
         self._is_along = False
         if len(self._tail) == PAIR:
-            for place in range(max(PAIR, at + 1), len(self._prediction) + 1):
-                if self._prediction[place - PAIR : place] == self._tail:
-                    self._at, self._is_along = place, True
-                    return
+            places = places_of(self._prediction).get(self._tail, [])
+            nearest = bisect_right(places, at)
+            if nearest < len(places):
+                self._at, self._is_along = places[nearest], True
 
 
 def _common_len(some: Many[int], others: Many[int]) -> int:

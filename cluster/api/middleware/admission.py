@@ -50,7 +50,7 @@ class Admission:
         if exchange.method != "POST":
             return await self._app(scope, receive, send)
         exchange.allow(self._timeout_s(headers))
-        allowance = self._admit(key)
+        allowance = exchange.limiter = self._admit(key)
         self._traffic.begin(exchange)
         try:
             async with exchange.bounded(SLACK_S):
@@ -58,7 +58,7 @@ class Admission:
         finally:
             self._traffic.finish(exchange)
             if allowance is not None:
-                allowance.release()
+                allowance.release(exchange.num_charged)
 
     def _key(self, headers: Headers, path: str) -> Key | None:
         """The key it came with. Raises InvalidApiKey where it needs one."""

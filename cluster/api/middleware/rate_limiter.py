@@ -30,9 +30,19 @@ class RateLimiter:
             self._spend(key.requests_per_minute)
         self.num_running += 1
 
-    def release(self) -> None:
-        """End a request."""
-        self.num_running -= 1
+    def charge(self, num: int) -> None:
+        """So many more choices of a request that has begun. Raises RateLimitExceeded."""
+        key = self._key
+        if key.max_concurrent is not None and self.num_running + num > key.max_concurrent:
+            raise RateLimitExceeded(
+                f"Got {num + 1} choices with {self.num_running - 1} in progress for the key "
+                f"{key.name!r}, accepted {key.max_concurrent} at once (per replica)"
+            )
+        self.num_running += num
+
+    def release(self, num: int = 1) -> None:
+        """End a request of so many choices."""
+        self.num_running -= num
 
     @property
     def _burst(self) -> float:

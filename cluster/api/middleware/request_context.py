@@ -9,11 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from outrider.actors.errors import OutriderError
 from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.cluster.api.errors import DeadlineExceeded
 from outrider.cluster.api.middleware.observations import Observations
+
+if TYPE_CHECKING:
+    from outrider.cluster.api.middleware.rate_limiter import RateLimiter
 
 OnChunk = Callable[
     [int, OutputDelta], Awaitable[None]
@@ -41,6 +45,8 @@ class RequestContext:
     num_tokens: int = 0
     first_chunk_at: float | None = None
     finish_reasons: list[str] = field(default_factory=list)
+    num_charged: int = 1  # choices that count against its key
+    limiter: "RateLimiter | None" = None  # of its key
     started: float = field(default_factory=time.perf_counter)
     _deadline: float = 0.0  # by the loop's clock, too coarse to measure by in uvloop
     _ended_by: OutriderError | None = None
@@ -53,6 +59,12 @@ class RequestContext:
         """Give it so long from now."""
         self.timeout_s = timeout_s
         self._deadline = asyncio.get_running_loop().time() + timeout_s
+
+    def charge(self, num_choices: int) -> None:
+        """It turns out to be so many choices. Raises RateLimitExceeded."""
+        if self.limiter is not None:
+            self.limiter.charge(num_choices - self.num_charged)
+            self.num_charged = num_choices
 
     def end(self, error: OutriderError) -> None:
         """Stop what answers it: it fails with `error` at once."""

@@ -16,15 +16,32 @@ if TYPE_CHECKING:
     from outrider.actors.text.tokenizer import Tokenizer
 
 LONG_TEXT_LEN = 16_384  # characters; about the most that is tokenised in a few milliseconds
+LEAST_TURN_LEN = 64  # characters that a turn costs however little it says
+
+
+def check_len(engine: "Engine", text: str, param: str) -> None:
+    """Raises InvalidRequest for a text that must have more tokens than the context, before any time
+    is spent on them: no token is longer than the longest.
+    """
+    context_len, longest = engine.info.context_len, engine.tokenizer.longest_token
+    if len(text) > context_len * longest:
+        raise InvalidRequest(
+            f"Got {len(text)} characters in {param}, expected at most {context_len * longest}: the "
+            f"context has {context_len} tokens, of {longest} characters at most",
+            param,
+        )
 
 
 async def prompt_ids(
-    tokenizer: "Tokenizer", prompt: Prompt, max_prompts: int, param: str = "prompt"
+    engine: "Engine", prompt: Prompt, max_prompts: int, param: str = "prompt"
 ) -> list[list[int]]:
     """One list of ids a prompt. Raises InvalidRequest."""
-    prompts = separate(prompt)
+    prompts, tokenizer = separate(prompt), engine.tokenizer
     if not 1 <= len(prompts) <= max_prompts:
         raise InvalidRequest(f"Got {len(prompts)} prompts, expected 1 to {max_prompts}", param)
+    for item in prompts:
+        if isinstance(item, str):
+            check_len(engine, item, param)
     ids = [
         await encode(tokenizer, item) if isinstance(item, str) else list(item) for item in prompts
     ]
@@ -36,13 +53,16 @@ async def prompt_ids(
 
 
 async def chat_ids(
-    tokenizer: "Tokenizer", messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
+    engine: "Engine", messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
 ) -> list[int]:
     """A conversation through the model's own template. Raises InvalidRequest."""
     if not messages:
         raise InvalidRequest("Got messages=[], expected at least one message", "messages")
-    turns, offered = turns_of(messages), tools_of(tools)
-    if sum(len(turn["content"]) for turn in turns) > LONG_TEXT_LEN:
+    turns, offered, tokenizer = turns_of(messages), tools_of(tools), engine.tokenizer
+    for turn in turns:
+        check_len(engine, turn["content"], "messages")
+    size = sum(len(turn["content"]) + LEAST_TURN_LEN for turn in turns)
+    if offered or size > LONG_TEXT_LEN:  # tools are rendered twice, and may be as long as a body
         return await asyncio.to_thread(tokenizer.render_chat, turns, offered)
     return tokenizer.render_chat(turns, offered)
 

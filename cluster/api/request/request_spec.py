@@ -3,7 +3,7 @@
 import secrets
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outrider.actors.errors import InvalidRequest, UnknownModel
@@ -19,7 +19,7 @@ from outrider.clients.schema.generation_fields import GenerationFields, Speculat
 from outrider.cluster.api.middleware.request_context import current
 from outrider.cluster.api.request.grammar import check_grammar
 from outrider.cluster.api.request.job import Job
-from outrider.cluster.api.request.prompts import check_ids, encode
+from outrider.cluster.api.request.prompts import check_ids, check_len, encode
 from outrider.cluster.api.service import ApiLimits, Service
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ async def job_of(service: Service, body: GenerationFields, spec: RequestSpec, pr
     _check_vocabulary(body, engine.info.vocab_size)
     seed = secrets.randbits(64) - 2**63 if spec.seed is None else spec.seed
     requests = await _requests(engine, body, spec, seed_of(seed))
-    for request in requests:
-        engine.check(request)
+    if (exchange := current()) is not None:
+        exchange.charge(len(requests))
+    engine.check_room(requests)
     if spec.grammar is not None:
         await check_grammar(engine, spec.grammar, limits, spec.grammar_param)
     return Job(
@@ -72,30 +73,37 @@ def check_model(service: Service, name: str | None) -> None:
 async def _requests(
     engine: "Engine", body: GenerationFields, spec: RequestSpec, key: int
 ) -> tuple[Request, ...]:
-    """Every choice of every prompt."""
+    """Every choice of every prompt, checked; those of one prompt share its ids."""
     exchange = current()
     scope = "" if exchange is None else exchange.cache_scope
     speculation = _speculation(body.speculation, engine.info.verification)
     sampling = _sampling(body, spec)
     expected = "" if body.prediction is None else body.prediction.text
-    prediction = await encode(engine.tokenizer, expected, adds_special=False)
-    choices = [(ids, choice) for ids in spec.prompts for choice in range(body.num_choices)]
-    resumed: Sequence[Resumed | None] = spec.resumed or [None] * len(choices)
-    return tuple(
-        Request(
+    check_len(engine, expected, "prediction")
+    prediction = tuple(await encode(engine.tokenizer, expected, adds_special=False))
+    requests: list[Request] = []
+    for ids in spec.prompts:
+        first = Request(
             tuple(ids),
             sampling,
             key,
-            choice,
+            0,
             speculation,
-            tuple(prediction),
-            had,
+            prediction,
+            None,
             "" if exchange is None else exchange.tenant,
             0 if exchange is None else exchange.priority,
             scope + (body.cache_salt or ""),
         )
-        for (ids, choice), had in zip(choices, resumed, strict=True)
-    )
+        engine.check(first)
+        requests += [replace(first, choice=choice) for choice in range(body.num_choices)]
+    if not spec.resumed:
+        return tuple(requests)
+    taken_up = zip(requests, spec.resumed, strict=True)
+    requests = [replace(request, resumed=resumed) for request, resumed in taken_up]
+    for request in requests:
+        engine.check(request)
+    return tuple(requests)
 
 
 def _sampling(body: GenerationFields, spec: RequestSpec) -> SamplingParams:

@@ -51,7 +51,7 @@ def routes(service: Service) -> APIRouter:
 
 async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) -> Job:
     engine = service.started_engine
-    ids = await chat_ids(engine.tokenizer, body.messages, offer.tools if offer else ())
+    ids = await chat_ids(engine, body.messages, offer.tools if offer else ())
     limit = body.token_limit
     if limit is None:  # OpenAI's default: as far as the context goes
         limit = max(1, engine.info.context_len - len(ids))

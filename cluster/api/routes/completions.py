@@ -51,11 +51,10 @@ def routes(service: Service) -> APIRouter:
 
 
 async def _job(service: Service, body: CompletionRequest) -> Job:
-    tokenizer = service.started_engine.tokenizer
     limit = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     keeps_output = limit != 0 or not body.echo
     spec = RequestSpec(
-        await prompt_ids(tokenizer, body.prompt, service.limits.max_prompts),
+        await prompt_ids(service.started_engine, body.prompt, service.limits.max_prompts),
         limit if keeps_output else 1,
         body.num_top_logprobs,
         body.num_prompt_logprobs,

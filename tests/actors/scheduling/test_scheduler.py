@@ -1,5 +1,7 @@
 """Admission by pages and turn, preemption, and the token budget of a round."""
 
+import time
+
 import pytest
 
 from outrider.actors.errors import InvalidRequest, Overloaded
@@ -184,8 +186,44 @@ def test_a_request_that_could_never_run_is_refused_at_once():
 def test_the_queue_is_bounded():
     subject = scheduler(max_waiting=1)
     subject.add(sequence(1))
-    with pytest.raises(Overloaded, match="Got a request with 1 waiting, accepted 1"):
-        subject.check(16)
+    with pytest.raises(Overloaded, match="Got 1 choices with 1 waiting, accepted 1 together"):
+        subject.check_room(1, "")
+
+
+def test_an_answer_of_many_choices_finds_room_for_all_or_none():
+    subject = scheduler(max_waiting=10)
+    for i in range(4):
+        subject.add(sequence(i))
+    subject.check_room(6, "")
+    with pytest.raises(Overloaded, match="Got 7 choices with 4 waiting, accepted 10 together"):
+        subject.check_room(7, "")
+
+
+def test_no_key_takes_more_than_half_the_queue():
+    subject = scheduler(max_waiting=10)
+    for i in range(4):
+        subject.add(sequence(i, tenant="one"))
+    subject.check_room(1, "one")
+    with pytest.raises(Overloaded, match="Got 2 choices of the key 'one' with 4 of its own"):
+        subject.check_room(2, "one")
+    subject.check_room(5, "other")
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["choices", "alike"])
+def test_prompts_are_compared_in_next_to_no_time(is_shared):
+    """Of 64 of 100,000 tokens, in each round that they wait: slices of them took seconds."""
+    ids = tuple(range(100_000))
+    subject = scheduler(num_pages=8192, max_batch=64)
+    for i in range(64):
+        same = ids if is_shared else tuple(list(ids))
+        request = Request(same, SamplingParams(max_tokens=16), seed=1)
+        subject.add(Sequence(i, request, len(ids) + 16))
+    (first,) = subject.admit(0.0, 8192)
+    first.opened(0)
+    began = time.thread_time()
+    for _ in range(20):
+        assert subject.admit(0.0, 8000) == []  # they wait for the first one's pages
+    assert time.thread_time() - began < 20 * 0.01
 
 
 def test_decoding_rows_come_first_and_prompts_share_what_is_left():

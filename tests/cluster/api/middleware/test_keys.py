@@ -158,6 +158,23 @@ async def test_a_key_has_so_many_requests_at_once(service: Service, engine: ToyE
     assert again.status == 200  # both places are free
 
 
+async def test_every_choice_counts_against_its_key(service: Service, engine: ToyEngine) -> None:
+    """One request of many choices is as much work as many requests."""
+    engine.delay_s = 0.02
+    app = create_app(service, policy(max_concurrent=4))
+
+    async def asked(n: int) -> Reply:
+        return await ask(app, COMPLETIONS, PROMPT | {"n": n}, headers=bearer(ALICE))
+
+    alone = await asked(5)
+    assert alone.status == 429
+    assert "Got 5 choices with 0 in progress" in alone.error["message"]
+    replies = await asyncio.gather(*map(asked, (3, 2, 1)))
+    assert [reply.status for reply in replies] == [200, 429, 200]
+    assert (await asked(4)).status == 200  # all places are free
+    assert len(engine.requests) == 8
+
+
 async def test_a_key_has_so_many_requests_a_minute(service: Service) -> None:
     app = create_app(service, policy(requests_per_minute=3))
     replies = [await ask(app, COMPLETIONS, PROMPT, headers=bearer(ALICE)) for _ in range(4)]

@@ -263,3 +263,37 @@ async def test_a_failure_ends_the_stream(http: httpx.AsyncClient, engine: ToyEng
     start, chunk, error = await streamed(http, BODY)
     assert (start["type"], chunk["type"]) == ("start", "chunk")
     assert error["error"]["code"] == "worker_lost"
+
+
+async def test_choices_of_a_prompt_share_its_ids(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
+    body = BODY | {
+        "prompts": [[1, 2, 3]],
+        "n": 4,
+        "prediction": {"type": "content", "content": "ab"},
+    }
+    assert (await http.post(URL, json=body)).status_code == 200
+    assert len({id(request.prompt_ids) for request in engine.requests}) == 1
+    assert len({id(request.prediction_ids) for request in engine.requests}) == 1
+    assert engine.room_asked == [4]
+
+
+async def test_a_prompt_that_cannot_fit_is_refused_by_its_characters(
+    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 MB of it took 15 s of CPU, to be refused."""
+
+    def encode(text: str, adds_special: bool = True) -> list[int]:
+        raise AssertionError("it was tokenised")
+
+    monkeypatch.setattr(engine.tokenizer, "encode", encode)
+    text = "a" * (engine.info.context_len * engine.tokenizer.longest_token + 1)
+    for field, value in {
+        "prompts": [text],
+        "prediction": {"type": "content", "content": text},
+    }.items():
+        body = BODY | {"prompts": [[1, 2]]} | {field: value}
+        reply = await http.post(URL, json=body)
+        assert reply.status_code == 400
+        assert f"Got {len(text)} characters in " in reply.json()["error"]["message"]
