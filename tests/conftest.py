@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# Files and folders whose tests take seconds each: emulated kernels, compilers, kills, training.
+# Files, folders and tests that take seconds each: emulated kernels, compilers, kills, training.
 SLOW = (
     "actors/executor/test_executor.py",
     "actors/lookahead/test_adaptive.py",
     "actors/lookahead/test_mutants.py",
+    "actors/runner/test_architectures.py::test_two_threads",
     "clients/test_killed.py",
     "cluster/api/test_fuzz.py",
     "cluster/api/test_openapi_fuzz.py",
@@ -23,6 +24,8 @@ SLOW = (
     "law/test_alive.py",
     "law/test_chaos.py",
     "law/test_forecast.py",
+    "law/test_lockstep.py::test_a_pair_drafts_ahead_of_being_asked",
+    "law/test_lockstep.py::test_over_sockets_too",
     "law/test_forecast_statistics.py",
     "law/test_memory.py",
     "law/test_mutants.py",
@@ -36,10 +39,11 @@ SLOW = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(HERE)
-        if any(path.is_relative_to(slow) for slow in SLOW):
+        name = f"{path}::{getattr(item, 'originalname', item.name)}"
+        if name in SLOW or any(path.is_relative_to(slow) for slow in SLOW):
             item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure() -> None:
-    missing = [slow for slow in SLOW if not (HERE / slow).exists()]
+    missing = [slow for slow in SLOW if not (HERE / slow.partition("::")[0]).exists()]
     assert not missing, f"Got slow tests that are not there: {missing}"

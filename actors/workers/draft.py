@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from outrider.actors.errors import OutriderError, PoolExhausted, ProtocolViolation
+from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
@@ -105,7 +105,7 @@ class DraftWorker(ModelWorker):
         started = time.monotonic()
         try:
             return self._propose(message)
-        except OutriderError:
+        except ProtocolViolation:
             raise
         except Exception:
             log.exception("a step of the draft failed")

@@ -136,11 +136,39 @@ class Forecaster:
                 return self.advance()
         for job in jobs:
             job.forecast.tree.feed(job.nodes)
-        self._draw([job for job in jobs if job.nodes], logits)
+        jobs = self._drawn(jobs, logits)
         fed = tuple(job.forecast for job in jobs)
         num_tokens = sum(len(job.chunk.tokens) for job in jobs)
         rows = self._rows(fed)
         return Forecasts(tuple(rows), num_tokens, started, time.monotonic() - started)
+
+    def _drawn(self, jobs: "list[ForecastJob]", logits: torch.Tensor) -> "list[ForecastJob]":
+        """Draw for all; those for which that could be done, as a grammar may fail."""
+        try:
+            self._draw([job for job in jobs if job.nodes], logits)
+            return jobs
+        except Exception:
+            log.exception("a step of the draft failed")
+        done, at = [], 0
+        for job in jobs:
+            end = at + len(job.nodes)
+            try:
+                self._draw([job] if job.nodes else [], logits[at:end])
+                done.append(job)
+            except Exception as error:
+                self._drop(job, error)
+            at = end
+        return done
+
+    def _drop(self, job: "ForecastJob", error: Exception) -> None:
+        """Follow a sequence no more. Raises the error if several in a row were dropped."""
+        forecast = job.forecast
+        log.error("the draft cannot follow sequence %d: %s", forecast.asked.seq_id, error)
+        del self._forecasts[forecast.asked.seq_id]
+        self._stop(forecast.sequence, forecast.asked.id, DraftStop.FAILED)
+        self._num_failed += 1
+        if self._num_failed >= MAX_FAILED:
+            raise error
 
     def _each_alone(self, jobs: "list[ForecastJob]") -> "tuple[list[ForecastJob], torch.Tensor]":
         """Those that can be computed, and their logits; the others are not followed any more.
@@ -154,13 +182,7 @@ class Forecaster:
                 done.append(job)
                 self._num_failed = 0
             except Exception as error:
-                forecast = job.forecast
-                log.error("the draft cannot follow sequence %d: %s", forecast.asked.seq_id, error)
-                del self._forecasts[forecast.asked.seq_id]
-                self._stop(forecast.sequence, forecast.asked.id, DraftStop.FAILED)
-                self._num_failed += 1
-                if self._num_failed >= MAX_FAILED:
-                    raise
+                self._drop(job, error)
         return done, torch.cat([torch.empty(0, self._runner.vocab_size), *logits])
 
     def _trouble(self, row: OutcomeRow, sequence: WorkerSequence) -> DraftStop | None:

@@ -87,15 +87,16 @@ class LogitsProcessor:
                 rows.append(self._entries(position - self._prompt_len, is_in_text, counts))
         return rows
 
-    def mask(self, path: Path, out: Mask) -> None:
-        """The ids that the grammar allows after each prefix of `path`, the ends not too early.
+    def mask(self, path: Path, out: Mask, num_skipped: int = 0) -> None:
+        """The ids that the grammar allows after each prefix of `path`, the ends not too early; the
+        shortest prefixes left out.
 
-        A text that its grammar cannot go on with ends, however short. Shapes: out [len(path) + 1,
-        ceil(V / 32)].
+        A text that its grammar cannot go on with ends, however short. Shapes: out [len(path) + 1 -
+        num_skipped, ceil(V / 32)].
         """
         assert self._matcher is not None
-        self._matcher.masks(path, out)
-        num_early = self._params.min_tokens - (self._num_taken - self._prompt_len)
+        self._matcher.masks(path, out, num_skipped)
+        num_early = self._params.min_tokens - (self._num_taken - self._prompt_len) - num_skipped
         for row in out[: max(0, num_early)]:
             others = row & ~self._end_bits
             if others.any():
@@ -140,10 +141,10 @@ def logits_edits(
         num_skipped = len(path) if is_last else 0
         num_rows = len(path) + 1 - num_skipped
         entries += processor.rows(path, num_skipped) if processor else [NOTHING] * num_rows
-        mask = np.full((len(path) + 1, -(-width // 32)), ALL, np.uint32)
+        mask = np.full((num_rows, -(-width // 32)), ALL, np.uint32)
         if processor and processor.has_grammar:
-            processor.mask(path, mask)
-        masks.append(mask[num_skipped:])
+            processor.mask(path, mask, num_skipped)
+        masks.append(mask)
     has_grammar = any(processor and processor.has_grammar for processor, _ in items)
     return LogitsEdits(
         num_entries=np.array([len(row.ids) for row in entries], np.int32),

@@ -1,14 +1,18 @@
 """Grammars over the demo's tokenizer."""
 
 import json
+import time
 
 import architectures
+import llguidance
 import numpy as np
 import pytest
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
+from outrider.actors.text import grammar as module
 from outrider.actors.text.grammar import ALL, GrammarCompiler
+from outrider.actors.text.regex_size import MAX_SIZE, regex_size
 from outrider.actors.text.tokenizer import Tokenizer
 
 WIDTH, EOS = 4096, 4
@@ -85,7 +89,7 @@ def test_nothing_but_the_end_comes_after_the_end(grammars, tokenizer, after):
     ("kind", "text", "message"),
     [
         (GrammarKind.JSON, '{"type": "objekt"}', "Invalid type: objekt"),
-        (GrammarKind.JSON, "{nope", "key must be a string"),
+        (GrammarKind.JSON, "{nope", "property name enclosed in double quotes"),
         (GrammarKind.JSON, '{"$ref": "http://x.test/z"}', "does not fetch"),
         (GrammarKind.REGEX, "[a-", "invalid regex"),
         (GrammarKind.LARK, "start: x", "unknown name"),
@@ -96,3 +100,102 @@ def test_what_does_not_compile_is_refused(grammars, kind, text, message):
     with pytest.raises(InvalidRequest, match=message) as refused:
         grammars.matcher(Grammar(kind, text))
     assert refused.value.param == "structured_outputs"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "size"),
+    [
+        ("", 0),
+        ("abc", 3),
+        (r"a\.b\d", 4),
+        ("[a-z]{3}", 3),
+        ("[]a]{2}[^]b]", 3),
+        ("(ab|c)*d+", 4),
+        ("(?:ab){2,5}", 15),  # its colon counts as a character
+        ("a{3,}", 4),
+        ("(a{1000}){1000}", 1_000_000),
+        ("((a{100}){100}){100}", 1_000_000),
+        (r"\p{Greek}{7}", 7),
+        ("a{b}", 4),
+        ("a)b", 3),
+    ],
+)
+def test_the_size_of_a_regular_expression(pattern, size):
+    assert regex_size(pattern) == size
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.REGEX, "(a{1000}){1000}"),
+        (GrammarKind.REGEX, "((a{100}){100}){100}"),
+        (GrammarKind.JSON, '{"type": "string", "pattern": "^(a{1000}){1000}$"}'),
+        (GrammarKind.JSON, '{"type": "object", "patternProperties": {"(a{999}){999}": {}}}'),
+    ],
+)
+def test_what_unfolds_to_too_much_is_refused_at_once(grammars, kind, text):
+    """A few bytes that held everybody up for seconds."""
+    began = time.thread_time()
+    with pytest.raises(InvalidRequest, match=f"expected at most {MAX_SIZE}"):
+        grammars.matcher(Grammar(kind, text))
+    assert time.thread_time() - began < 0.1
+
+
+def test_many_properties_and_many_choices_are_followed(grammars, tokenizer):
+    """499 properties, or 2100 choices, ended a text after a token or two, as if complete."""
+    names = [f"p{i}" for i in range(499)]
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    choices = [f"c{i:05}xxxx (a|b)*" for i in range(4500)]
+    for grammar, text in (
+        (Grammar(GrammarKind.JSON, json.dumps(schema)), '{"p1": "a", "p2": "b", "p498": "c"}'),
+        (Grammar(GrammarKind.CHOICE, json.dumps(choices)), choices[4321]),
+    ):
+        matcher = grammars.matcher(grammar)
+        for token in tokenizer.encode(text, adds_special=False):
+            assert token in allowed(masks(matcher)[0])
+            matcher.advance([token])
+        assert EOS in allowed(masks(matcher)[0])
+
+
+def test_beyond_the_librarys_limits_is_an_error_and_no_end(tokenizer, monkeypatch):
+    limits = llguidance.LLParserLimits(max_items_in_row=50)
+    monkeypatch.setattr(module, "LIMITS", limits)
+    names = [f"p{i}" for i in range(300)]
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    grammars = GrammarCompiler.of(FOLDER, (EOS,), WIDTH)
+
+    def follow():
+        matcher = grammars.matcher(Grammar(GrammarKind.JSON, json.dumps(schema)))
+        for token in tokenizer.encode('{"p1": "a"}', adds_special=False):
+            matcher.advance([token])
+            masks(matcher)
+
+    with pytest.raises(InvalidRequest, match="Got a grammar"):
+        follow()
+
+
+def test_masks_that_take_too_long_are_an_error(grammars, monkeypatch):
+    matcher = grammars.matcher(CHOICE)
+    monkeypatch.setattr(module, "FIRST_MASKS_S", -1.0)
+    with pytest.raises(InvalidRequest, match="masks took"):
+        masks(matcher)
+
+
+def test_a_text_is_compiled_once_and_each_matcher_is_its_own(grammars, tokenizer, monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "_source", lambda grammar: calls.append(grammar))
+    one, two = (grammars.matcher(CHOICE) for _ in range(2))
+    assert calls == []  # compiled by an earlier test
+    one.advance(tokenizer.encode("yes", adds_special=False))
+    assert allowed(masks(one)[0]) == {EOS}
+    assert EOS not in allowed(masks(two)[0])
+
+
+def test_only_the_masks_that_are_wanted(grammars, tokenizer):
+    matcher = grammars.matcher(CHOICE)
+    path = tokenizer.encode("yes", adds_special=False)
+    whole = masks(matcher, path)
+    for num_skipped in range(len(path) + 1):
+        out = np.zeros((len(path) + 1 - num_skipped, WIDTH // 32), np.uint32)
+        matcher.masks(path, out, num_skipped)
+        np.testing.assert_array_equal(out, whole[num_skipped:])
