@@ -79,6 +79,8 @@ class WorkerGroup:
     async def _start(self, spec: WorkerSpec) -> WorkerClient:
         self._progress(f"loading the {spec.role} from {spec.model}")
         started = time.perf_counter()
+        if (known := self._infos.get(spec.role)) is not None:
+            spec = replace(spec, known_files=known.files, known_digest=known.digest)
         client = await self._executor.start(spec)
         info = await self._describe(client)
         known = self._infos.setdefault(spec.role, info)

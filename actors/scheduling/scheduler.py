@@ -14,6 +14,7 @@ from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence, State
 
 MIN_CHUNK = 16  # a prompt makes at least this progress each round, however full the batch
+MAX_TOLD = 64  # tokens of a prompt in one round whose log-probabilities are told
 AGING_S = 30.0  # waiting so long is worth a step of priority: nobody starves
 
 
@@ -149,7 +150,10 @@ class Scheduler:
                 break
             if sequence.state is not State.PREFILLING:
                 continue
-            size = min(sequence.num_to_prefill, max(budget, MIN_CHUNK))
+            most = max(budget, MIN_CHUNK)
+            if sequence.request.sampling.prompt_logprobs is not None:
+                most = min(most, MAX_TOLD)
+            size = min(sequence.num_to_prefill, most)
             if size == sequence.num_to_prefill:  # the rest travels with the first verdict
                 plan.rows.append(sequence)
             else:

@@ -142,6 +142,8 @@ class WorkerInfo(Message, frozen=True):
     fingerprint: str  # of weights, dtype, numerics and instruction set
     page_size: Count
     num_pages: Count
+    files: str = ""  # names the model's files as they are on this disk
+    digest: str = ""  # of what they hold
     token_s: float = 0.0  # seconds of a forward for each of its tokens, as it began; 0: not timed
 
 

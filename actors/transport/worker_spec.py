@@ -16,6 +16,8 @@ class WorkerSpec:
     numerics: str = "auto"  # "auto" | "exact" | "fast"
     num_threads: int = 1
     has_prefix_cache: bool = True
+    known_files: str = ""  # as a WorkerInfo of its predecessor named them, with their digest
+    known_digest: str = ""
     colocated_draft: str | None = None  # of a target: the draft that shares its process and thread
 
 

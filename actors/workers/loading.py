@@ -84,6 +84,9 @@ def _token_s(runner: Runner) -> float:
 
 def _describe(spec: WorkerSpec, runner: Runner) -> WorkerInfo:
     loaded = runner.loaded
+    files = _identity(Path(spec.model))
+    # To read a large checkpoint once more would prolong the pause after a target's death.
+    digest = spec.known_digest if files == spec.known_files else _digest(Path(spec.model))
     return WorkerInfo(
         role=spec.role,
         pid=os.getpid(),
@@ -97,19 +100,39 @@ def _describe(spec: WorkerSpec, runner: Runner) -> WorkerInfo:
         numerics=runner.numerics,
         numerics_reason=runner.numerics_reason,
         verdicts=choice(torch.device(loaded.device))[1],
-        fingerprint=_fingerprint(Path(spec.model), runner),
+        fingerprint=_fingerprint(digest, runner),
+        files=files,
+        digest=digest,
         page_size=PAGE_SIZE,
         num_pages=runner.pool.num_pages,
     )
 
 
-def _fingerprint(path: Path, runner: Runner) -> str:
-    """Equal fingerprints give equal text: weights, tokenizer, dtype, numerics, machine."""
+def _files(path: Path) -> list[Path]:
+    """Those that a text depends on."""
+    names = ("config.json", "tokenizer.json")
+    return [f for f in sorted(path.glob("*")) if f.suffix == ".safetensors" or f.name in names]
+
+
+def _identity(path: Path) -> str:
+    """Changes whenever one of the files does; names no content."""
+    stats = [(file.name, file.stat()) for file in _files(path)]
+    facts = [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    """Of all that the files hold."""
     digest = hashlib.sha256()
-    for file in sorted(path.glob("*")):
-        if file.suffix == ".safetensors" or file.name in ("config.json", "tokenizer.json"):
-            with file.open("rb") as opened:
-                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    for file in _files(path):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _fingerprint(files: str, runner: Runner) -> str:
+    """Equal fingerprints give equal text: weights, tokenizer, dtype, numerics, machine."""
+    digest = hashlib.sha256(bytes.fromhex(files))
     loaded = runner.loaded
     device = (
         torch.cuda.get_device_name(loaded.device)

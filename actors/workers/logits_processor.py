@@ -5,6 +5,7 @@ of the committed text and of the drafted tokens before it. Draft and target edit
 would guess what cannot come.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
@@ -38,6 +39,48 @@ NOTHING = _Entries(
 )
 
 
+@dataclass(slots=True)
+class _Touched:
+    """The ids that a text or a request has anything to say of, ascending: few, of a vocabulary."""
+
+    ids: npt.NDArray[np.int64]
+    bias: F32
+    is_in_text: Flags  # prompt and output
+    count: F32  # in the output
+
+    def add(self, prompt: Many[int], output: Many[int]) -> "_Touched":
+        """The same with these ids too."""
+        text = sorted({*prompt, *output})
+        if not text:
+            return self
+        grown = self._holding(np.array(text, np.int64))
+        grown.is_in_text[np.searchsorted(grown.ids, text)] = True
+        for token_id, num in Counter(output).items():
+            grown.count[np.searchsorted(grown.ids, token_id)] += np.float32(num)
+        return grown
+
+    def _holding(self, ids: npt.NDArray[np.int64]) -> "_Touched":
+        """A copy that has a place for each of these, which ascend."""
+        at = np.searchsorted(self.ids, ids)
+        is_known = np.zeros(ids.size, bool)
+        is_known[at < self.ids.size] = self.ids[at[at < self.ids.size]] == ids[at < self.ids.size]
+        at, new = at[~is_known], ids[~is_known]
+        if not new.size:
+            return _Touched(self.ids, self.bias.copy(), self.is_in_text.copy(), self.count.copy())
+        return _Touched(
+            np.insert(self.ids, at, new),
+            np.insert(self.bias, at, np.float32(0)),
+            np.insert(self.is_in_text, at, False),
+            np.insert(self.count, at, np.float32(0)),
+        )
+
+    def with_ends(self, ids: Many[int]) -> "_Touched":
+        """The same with these ids banned."""
+        grown = self._holding(np.array(sorted(set(ids)), np.int64))
+        grown.bias[np.searchsorted(grown.ids, ids)] = -np.inf
+        return grown
+
+
 class LogitsProcessor:
     """The edits of one sequence."""
 
@@ -46,13 +89,19 @@ class LogitsProcessor:
     ) -> None:
         """`width`: ids in a row of logits. Raises InvalidRequest where the grammar is none."""
         self._params, self._prompt_len, self._width = params, prompt_len, width
-        self._is_in_text = np.zeros(width, bool)  # prompt and output
-        self._counts = np.zeros(width, np.float32)  # in the output
-        self._bias = np.zeros(width, np.float32)
+        self._has_penalties = params.repetition != 1 or bool(params.frequency or params.presence)
+        biases: dict[int, np.float32] = {}
         for token_id, bias in zip(params.bias_ids, params.bias, strict=True):
             if token_id < width:
-                self._bias[token_id] += np.float32(bias)
-        self._ends = [token_id for token_id in params.end_ids if token_id < width]
+                biases[token_id] = biases.get(token_id, np.float32(0)) + np.float32(bias)
+        ids = np.array(sorted(biases), np.int64)
+        self._touched = _Touched(
+            ids,
+            np.array([biases[i] for i in ids.tolist()], np.float32),
+            np.zeros(ids.size, bool),
+            np.zeros(ids.size, np.float32),
+        )
+        self._ends = sorted(token_id for token_id in params.end_ids if token_id < width)
         self._num_taken = 0
         self._end_bits = bits_of(self._ends, width)
         self._matcher: GrammarMatcher | None = None
@@ -66,25 +115,20 @@ class LogitsProcessor:
 
     def take(self, ids: Many[int]) -> None:
         """Take in what is new of the committed text, prompt included."""
-        new = ids[self._num_taken :]
-        for position, token_id in enumerate(new, self._num_taken):
-            self._add(token_id, position, self._is_in_text, self._counts)
+        self._touched = self._after(self._touched, ids[self._num_taken :], self._num_taken)
         if self._matcher is not None:
             self._matcher.advance(ids[max(self._num_taken, self._prompt_len) :])
         self._num_taken = len(ids)
 
     def rows(self, path: Path, num_skipped: int = 0) -> list[_Entries]:
         """The entries after each prefix of `path`, the shortest left out. Changes nothing."""
-        is_in_text, counts = self._is_in_text, self._counts
-        if path:
-            is_in_text, counts = is_in_text.copy(), counts.copy()
-        rows = []
+        rows, touched = [], self._touched
         for at in range(len(path) + 1):
             position = self._num_taken + at
             if at:
-                self._add(path[at - 1], position - 1, is_in_text, counts)
+                touched = self._after(touched, path[at - 1 : at], position - 1)
             if at >= num_skipped:
-                rows.append(self._entries(position - self._prompt_len, is_in_text, counts))
+                rows.append(self._entries(position - self._prompt_len, touched))
         return rows
 
     def mask(self, path: Path, out: Mask, num_skipped: int = 0) -> None:
@@ -102,29 +146,32 @@ class LogitsProcessor:
             if others.any():
                 row[:] = others
 
-    def _add(self, token_id: int, position: int, is_in_text: Flags, counts: F32) -> None:
-        if token_id < self._width:
-            is_in_text[token_id] = True
-            counts[token_id] += position >= self._prompt_len
+    def _after(self, touched: _Touched, ids: Many[int], start: int) -> _Touched:
+        """What is touched after these ids too, the first of which stands at `start`."""
+        if not self._has_penalties:
+            return touched
+        num_prompt = max(0, self._prompt_len - start)
+        known = [
+            [i for i in part if i < self._width] for part in (ids[:num_prompt], ids[num_prompt:])
+        ]
+        return touched.add(*known)
 
-    def _entries(self, num_output: int, is_in_text: Flags, counts: F32) -> _Entries:
+    def _entries(self, num_output: int, touched: _Touched) -> _Entries:
         params = self._params
-        is_edited = self._bias != 0
+        if num_output < params.min_tokens and not self.has_grammar and self._ends:
+            touched = touched.with_ends(self._ends)
+        is_edited = touched.bias != 0
         if params.repetition != 1:
-            is_edited |= is_in_text
+            is_edited |= touched.is_in_text
         if params.frequency or params.presence:
-            is_edited |= counts > 0
-        bias = self._bias
-        if num_output < params.min_tokens and not self.has_grammar:
-            is_edited[self._ends] = True
-            bias = bias.copy()
-            bias[self._ends] = -np.inf
-        ids = np.flatnonzero(is_edited).astype(np.int32)
-        count = counts[ids]
+            is_edited |= touched.count > 0
+        count = touched.count[is_edited]
         penalty: F32 = np.float32(params.frequency) * count
         penalty += np.float32(params.presence) * np.minimum(count, np.float32(1))
-        repetition = np.where(is_in_text[ids], np.float32(params.repetition), np.float32(1))
-        return _Entries(ids, bias[ids], repetition, penalty)
+        is_in_text = touched.is_in_text[is_edited]
+        repetition = np.where(is_in_text, np.float32(params.repetition), np.float32(1))
+        ids = touched.ids[is_edited].astype(np.int32)
+        return _Entries(ids, touched.bias[is_edited], repetition, penalty)
 
 
 def logits_edits(

@@ -13,7 +13,7 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.rows import PromptRow, TopRow
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.kernels.contract.arrays import F32
-from outrider.kernels.ops.logprobs import likeliest, log_softmax
+from outrider.kernels.ops.logprobs import likeliest, logprobs_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,10 @@ class PromptLogprobs:
         return logits[torch.tensor(self._is_wanted, device=logits.device)]
 
 
-def logprobs_of(logits: torch.Tensor) -> F32:
-    """Raw log-probabilities on the host. [R, V] in and out."""
-    return log_softmax(logits.float().cpu().numpy())
-
-
-def top_rows(logprobs: F32, count: int) -> tuple[TopRow, ...]:
-    """The likeliest ids of each row. Shapes: logprobs [R, V]."""
-    return tuple(
-        TopRow(tuple(ids.tolist()), tuple(row[ids].tolist()))
-        for ids, row in zip(likeliest(logprobs, count), logprobs, strict=True)
-    )
+def top_row(logits: F32, count: int) -> TopRow:
+    """The likeliest ids of a row and their raw log-probabilities. Shapes: logits [V]."""
+    ids = likeliest(logits, count)
+    return TopRow(tuple(ids.tolist()), tuple(logprobs_at(logits, ids).tolist()))
 
 
 def agreeing(row: TopRow, token_id: int, logprob: float) -> TopRow:
@@ -80,8 +73,8 @@ def agreeing(row: TopRow, token_id: int, logprob: float) -> TopRow:
 def _row(told: _Told, logits: torch.Tensor) -> PromptRow:
     row, start = told.sequence.row, told.start + 1
     assert row.prompt_top is not None
-    logprobs = logprobs_of(logits)
     ids = row.prompt_ids[start : start + told.num_rows]
-    own = logprobs[range(len(ids)), list(ids)]
-    top = top_rows(logprobs, row.prompt_top) if row.prompt_top else ()
-    return PromptRow(row.seq_id, start, tuple(own.tolist()), top)
+    rows = logits.float().cpu().numpy()
+    own = tuple(float(logprobs_at(*pair)[0]) for pair in zip(rows, zip(ids), strict=True))
+    top = tuple(top_row(each, row.prompt_top) for each in rows) if row.prompt_top else ()
+    return PromptRow(row.seq_id, start, own, top)

@@ -20,7 +20,7 @@ from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
 from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.prompt_logprobs import PromptLogprobs, agreeing, logprobs_of, top_rows
+from outrider.actors.workers.prompt_logprobs import PromptLogprobs, agreeing, top_row
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
@@ -105,8 +105,8 @@ class TargetWorker(ModelWorker):
                 int(verdicts.error[i]),
             )
             if sequence.row.num_top and not answer.error:
-                own = logits[at : at + answer.num_accepted + 1]
-                likeliest = top_rows(logprobs_of(own), sequence.row.num_top)
+                own = logits[at : at + answer.num_accepted + 1].float().cpu().numpy()
+                likeliest = [top_row(each, sequence.row.num_top) for each in own]
                 ids = (*row.tokens[: answer.num_accepted], answer.token)
                 top = map(agreeing, likeliest, ids, answer.logprobs)
                 answer = msgspec.structs.replace(answer, top=tuple(top))
