@@ -69,6 +69,7 @@ class Place:
         self.last_calls = []  # of the next workers, each
         self.start_s = 0.0
         self.num_ended = 0
+        self.is_struck = False  # its workers are lost to somebody else's signals
         self.times = []  # of starts, tried ones included
         self._make = make
 
@@ -92,6 +93,7 @@ class Place:
 
     async def end(self):
         self.num_ended += 1
+        return self.is_struck
 
     def supervisor(self, **rules):
         return Supervisor(self.role, self.start, self.end, RestartPolicy(**rules))

@@ -65,6 +65,7 @@ class Coordinator:
         round_trip = ColocatedRound if is_colocated else SeparateRound
         self._round_trip: RoundTrip = round_trip(proposer, self._target, clock)
         self._suspects = Suspects()
+        self._lost: tuple[list[Sequence], bool, WorkerLost] | None = None  # not yet gone into
         self._failure: OutriderError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -192,6 +193,7 @@ class Coordinator:
         """Wait until the target is up. A new one is told of every running sequence."""
         successor = await self._target.successor()
         if successor is not None:
+            self._blame()
             if self._is_colocated:
                 self._proposer.draft.use(ColocatedDraftClient(successor))
             self._target.begin_again()
@@ -199,8 +201,17 @@ class Coordinator:
             self._proposer.draft.use(self._draft.client)
 
     def _lose_round(self, error: WorkerLost) -> None:
-        """Nothing was committed: the next target is asked again, unless they keep dying of it."""
-        for sequence in self._suspects.died(*self._target.blamed()):
+        """Nothing was committed: the next target is asked again."""
+        self._lost = (*self._target.blamed(), error)
+
+    def _blame(self) -> None:
+        """How the last one ended is known by now: those that targets keep dying of are given up."""
+        lost, self._lost = self._lost, None
+        if lost is None or self._target.was_struck:
+            return
+        asked, has_proposals, error = lost
+        asked = [sequence for sequence in asked if not sequence.state.is_final]
+        for sequence in self._suspects.died(asked, has_proposals):
             message = f"Given up: every target that was asked for this was lost: {error}"
             log.error("sequence %d: %s", sequence.seq_id, message)
             self._streams.fail(sequence, WorkerFailed(message))

@@ -65,6 +65,11 @@ class TargetClient:
         """Whether there is no target now."""
         return self._supervisor.client is None
 
+    @property
+    def was_struck(self) -> bool:
+        """Whether the last one was lost to somebody else's signal: to no question of ours."""
+        return self._supervisor.is_struck
+
     async def successor(self) -> WorkerClient | None:
         """Wait until the target is up: who that is if it is another one. Raises WorkerGone."""
         client = self._supervisor.client or await self._supervisor.up()

@@ -26,8 +26,11 @@ class Executor(Protocol):
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         ...
 
-    async def end(self, role: str) -> None:
-        """End the worker of this role, however it is, and remove what it leaves behind."""
+    async def end(self, role: str) -> bool:
+        """End the worker of this role, however it is, and remove what it leaves behind.
+
+        True if somebody else had killed or stopped it, and nothing that it was asked to do.
+        """
         ...
 
     async def close(self) -> None:
@@ -45,8 +48,8 @@ class InlineExecutor:
 
         return InlineWorkerClient(load_worker(spec), os.getpid())
 
-    async def end(self, role: str) -> None:
-        pass
+    async def end(self, role: str) -> bool:
+        return False
 
     async def close(self) -> None:
         pass
@@ -82,10 +85,10 @@ class ProcessExecutor:
         client = self._clients[spec.role] = await SocketWorkerClient.open(address)
         return client
 
-    async def end(self, role: str) -> None:
+    async def end(self, role: str) -> bool:
         if (client := self._clients.pop(role, None)) is not None:
             await client.close()
-        await self._spawner.end(role)
+        return await self._spawner.end(role)
 
     async def close(self) -> None:
         for client in self._clients.values():

@@ -72,7 +72,7 @@ class Supervisor:
         self,
         role: str,
         start: Callable[[], Awaitable[WorkerClient]],
-        end: Callable[[], Awaitable[None]],
+        end: Callable[[], Awaitable[bool]],
         supervision: RestartPolicy,
     ) -> None:
         self.role = role
@@ -84,6 +84,7 @@ class Supervisor:
         self._losses: deque[float] = deque()  # when, within the window
         self._client: WorkerClient | None = None
         self._health = WorkerHealth(role, 0, "", WorkerState.RESTARTING, time.time(), "")
+        self.is_struck = False  # the last one was lost to somebody else's signal
         self.expected_s = 0.0  # that the step in hand will take, as far as is known
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -132,7 +133,7 @@ class Supervisor:
             loss = await self._loss_of(client)
             lost_at = _now()
             log.warning("%s", loss)
-            self._client = None
+            self._client, self.is_struck = None, False
             self._note(reason=str(loss))
             client.lose(loss)  # who waits for its answer is told why there is none
             await client.close()
@@ -191,7 +192,7 @@ class Supervisor:
     async def _removed(self) -> None:
         """What is left of the lost one; who waits is not held up where that cannot be done."""
         try:
-            await self._end()
+            self.is_struck |= bool(await self._end())
         except Exception:
             log.exception("what is left of the %s could not be removed", self.role)
 

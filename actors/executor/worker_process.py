@@ -5,8 +5,10 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +29,7 @@ class WorkerProcess:
     def __init__(self, process: asyncio.subprocess.Process, folder: str) -> None:
         self._process = process
         self._folder = folder
+        self._num_oom_kills = num_oom_kills()
         self._ready: asyncio.Task[bytes] | None = None  # of a spare: the line that says so
 
     @classmethod
@@ -79,8 +82,12 @@ class WorkerProcess:
             raise WorkerLost(f"The {spec.role} did not start in {START_TIMEOUT_S} s") from None
         return _endpoint_of(spec, line)
 
-    async def end(self) -> None:
-        """Reap it. One that is at work, stopped or still starting is killed: it holds nothing."""
+    async def end(self) -> bool:
+        """Reap it. One that is at work, stopped or still starting is killed: it holds nothing.
+
+        True if somebody else had killed or stopped it, and nothing that it was asked to do.
+        """
+        is_outside, has_ended = self._is_stopped(), False
         if self._ready is not None:
             self._ready.cancel()
         assert self._process.stdin is not None
@@ -88,10 +95,30 @@ class WorkerProcess:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_AFTER_S):
                 await self._process.wait()
+                has_ended = True
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+        is_killed = has_ended and self._process.returncode == -signal.SIGKILL
+        return is_outside or (is_killed and num_oom_kills() == self._num_oom_kills)
+
+    def _is_stopped(self) -> bool:
+        """Whether it was told to stop, which no step does to itself."""
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def num_oom_kills() -> int:
+    """Processes that the kernel has killed for want of memory since it started, on Linux."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
 def _endpoint_of(spec: WorkerSpec, line: bytes) -> WorkerAddress:

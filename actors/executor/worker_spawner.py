@@ -29,10 +29,13 @@ class WorkerSpawner:
             await self._refill(spec.num_threads)
         return address
 
-    async def end(self, role: str) -> None:
-        """End the worker of this role, however it is, and remove what it leaves behind."""
-        if (child := self._children.pop(role, None)) is not None:
-            await child.end()
+    async def end(self, role: str) -> bool:
+        """End the worker of this role, however it is, and remove what it leaves behind.
+
+        True if somebody else had killed or stopped it.
+        """
+        child = self._children.pop(role, None)
+        return child is not None and await child.end()
 
     async def close(self) -> None:
         """End all of them."""

@@ -41,6 +41,10 @@ class HostActor:
             spec, tcp_host=host, tcp_ports=tuple(ports), orphan_s=ORPHAN_S
         )
 
+    async def end(self, role: str) -> bool:
+        """End it, however it is; True if somebody else had killed or stopped it."""
+        return await self._spawner.end(role)
+
     async def close(self) -> None:
         """End it, and the spare."""
         await self._spawner.close()
@@ -91,15 +95,27 @@ class RayExecutor:
         client = self._clients[spec.role] = await SocketWorkerClient.open(address)
         return client
 
-    async def end(self, role: str) -> None:
-        """Leave the worker of this role; its actor ends it before it starts another."""
+    async def end(self, role: str) -> bool:
+        """End the worker of this role, however it is; True if it was killed by somebody else, as
+        one is whose actor or machine is gone.
+        """
         if (client := self._clients.pop(role, None)) is not None:
             await client.close()
+        if (actor := self._actors.get(role)) is None:
+            return False
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                is_outside: bool = await actor.end.remote(role)
+                return is_outside
+        except (RayError, TimeoutError):
+            self._kill(role)  # placed again, at the next start
+            return True
 
     async def close(self) -> None:
         """End every worker and its actor."""
         for role, actor in list(self._actors.items()):
-            await self.end(role)
+            if (client := self._clients.pop(role, None)) is not None:
+                await client.close()
             with contextlib.suppress(RayError, TimeoutError):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     await actor.close.remote()

@@ -174,6 +174,23 @@ async def test_who_kills_by_being_opened_is_given_up():
         assert len(bench.targets.clients) == 1 + MAX_DEATHS
 
 
+@in_virtual_time
+async def test_whom_others_kill_is_nobodys_victim():
+    """As an operator does, or a test: nobody is suspected, and all run together at once."""
+    async with Bench(max_batch=NUM) as bench:
+        bench.targets.is_struck = True
+        streams = [asyncio.create_task(bench.ids((i,), 150)) for i in range(4)]
+        for _ in range(4 * MAX_DEATHS):
+            while len(bench.target.ids) < 4:
+                await asyncio.sleep(0)
+            bench.targets.client.lose()
+            await bench.supervisors[0].up()
+        assert await asyncio.gather(*streams) == [toy.continuation((i,), 150) for i in range(4)]
+        assert len(bench.targets.clients) == 1 + 4 * MAX_DEATHS
+        rounds = [m for m in bench.target.log if isinstance(m, Verify)]
+        assert len(rounds[0].rows) == 4
+
+
 # asking again, by itself
 
 

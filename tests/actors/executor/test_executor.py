@@ -99,3 +99,21 @@ def test_workers_are_set_apart_where_cores_suffice(monkeypatch, cores, num_threa
     monkeypatch.setattr(executors, "cores", lambda: frozenset(cores))
     assert cores_of("target", num_threads) == target
     assert cores_of("draft", num_threads) == draft
+
+
+@pytest.mark.parametrize(
+    ("number", "is_outside"),
+    [
+        (signal.SIGKILL, True),
+        (signal.SIGSTOP, True),
+        (signal.SIGSEGV, False),  # by a step's own doing, for all we know
+        (None, False),
+    ],
+)
+async def test_who_ended_a_worker_is_told(executor, number, is_outside):
+    client = await executor.start(SPEC)
+    if number is not None:
+        os.kill(client.pid, number)
+    if number in (signal.SIGKILL, signal.SIGSEGV):
+        await client.ended()
+    assert await executor.end(SPEC.role) is is_outside
