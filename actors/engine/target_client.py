@@ -113,7 +113,12 @@ class TargetClient:
         left = self._streams.left
         if left:
             seq_ids = tuple(left)
-            self._read_room(await self._ask(Close(seq_ids)))  # unknown ones are ignored
+            try:
+                self._read_room(await self._ask(Close(seq_ids)))  # unknown ones are ignored
+            except WorkerLost:
+                raise
+            except OutriderError as error:  # it cannot fail where a target is well
+                raise self._lost(error) from error
             del left[: len(seq_ids)]  # others may have joined them
 
     async def verify(self, message: Verify) -> VerifyReply:
@@ -184,12 +189,16 @@ class TargetClient:
         except WorkerLost:
             raise
         except OutriderError as error:
-            assert self._client is not None
             rows = tuple(VerifyRow(s.seq_id, 0, 0, (), ()) for s in asked)
             self._question = Verify(rows, ())
-            reason = WorkerLost(f"The target answers with errors: {error}")
-            self._client.lose(reason)
-            raise reason from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: OutriderError) -> WorkerLost:
+        """Have it replaced, though it lives."""
+        assert self._client is not None
+        reason = WorkerLost(f"The target answers with errors: {error}")
+        self._client.lose(reason)
+        return reason
 
     async def _open(self, sequences: list[Sequence]) -> None:
         if not sequences:

@@ -14,7 +14,7 @@ from outrider.actors.errors import InvalidRequest, WorkerFailed, WorkerLost
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.sequence import Event, Sequence
-from outrider.actors.transport.messages import Open, Verify, VerifyReply
+from outrider.actors.transport.messages import Close, Open, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
 
 NUM = 32
@@ -134,6 +134,25 @@ async def test_a_target_that_answers_everything_with_an_error_is_replaced():
         rounds = [m for m in broken.log[num_before:] if isinstance(m, Verify)]
         assert len(rounds) <= 2 + 2 * 4  # one round, in parts
         assert "answers with errors" in bench.supervisors[0].health().reason
+
+
+@in_virtual_time
+async def test_so_is_one_that_cannot_even_close_what_has_ended():
+    async with Bench(max_batch=NUM) as bench:
+        leaving, staying = bench.submit((1,), 100), asyncio.create_task(bench.ids((2,), 60))
+        await leaving.__anext__()
+        handle = bench.target.handle
+
+        def broken(message):
+            if isinstance(message, Close):
+                raise WorkerFailed("CUDA error")
+            return handle(message)
+
+        bench.target.handle = broken
+        await leaving.aclose()
+        assert await staying == toy.continuation((2,), 60)
+        assert bench.coordinator.failure is None
+        assert len(bench.targets.clients) == 2
 
 
 @in_virtual_time
