@@ -82,6 +82,8 @@ class Engine:
             resources.push_async_callback(worker_group.stop)
             await worker_group.start()
             target_info = worker_group.target_info
+            if worker_group.draft is not None:  # the target's is told with each of its steps
+                worker_group.expect("draft", config.options.token_budget)
             limits = SchedulerConfig(
                 target_info.num_pages,
                 target_info.page_size,

@@ -64,6 +64,10 @@ class WorkerGroup:
         except* OutriderError as failures:
             raise failures.exceptions[0] from None
 
+    def expect(self, role: str, num_tokens: int) -> None:
+        """A step of this worker may have so many tokens: it takes as long as they do."""
+        self._supervisors[role].expected_s = num_tokens * self._infos[role].token_s
+
     async def stop(self) -> None:
         """Start no more workers; those that run are the executor's to end."""
         for supervisor in self._supervisors.values():

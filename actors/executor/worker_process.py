@@ -20,6 +20,7 @@ from outrider.actors.transport.worker_client import error_of
 from outrider.actors.transport.worker_spec import Errand, WorkerSpec, thread_environment
 
 START_TIMEOUT_S = 600.0  # a large model from a slow disk
+VMSTAT = Path("/proc/vmstat")
 KILL_AFTER_S = 0.2  # one that is idle has ended by then, or is seen to be dead
 
 
@@ -101,7 +102,8 @@ class WorkerProcess:
         await self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
         is_killed = has_ended and self._process.returncode == -signal.SIGKILL
-        return is_outside or (is_killed and num_oom_kills() == self._num_oom_kills)
+        before, now = self._num_oom_kills, num_oom_kills()
+        return is_outside or (is_killed and before is not None and now == before)
 
     def _is_stopped(self) -> bool:
         """Whether it was told to stop, which no step does to itself."""
@@ -112,13 +114,16 @@ class WorkerProcess:
         return stat.rpartition(")")[2].split()[0] == "T"
 
 
-def num_oom_kills() -> int:
-    """Processes that the kernel has killed for want of memory since it started, on Linux."""
+def num_oom_kills() -> int | None:
+    """Processes that the kernel has killed for want of memory; None where it does not count them,
+    and such a kill cannot be told from another.
+    """
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
+        lines = VMSTAT.read_text().splitlines()
     except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+        return None
+    counts = [int(line.split()[1]) for line in lines if line.startswith("oom_kill ")]
+    return counts[0] if counts else None
 
 
 def _endpoint_of(spec: WorkerSpec, line: bytes) -> WorkerAddress:

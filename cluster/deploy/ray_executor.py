@@ -96,8 +96,8 @@ class RayExecutor:
         return client
 
     async def end(self, role: str) -> bool:
-        """End the worker of this role, however it is; True if it was killed by somebody else, as
-        one is whose actor or machine is gone.
+        """End the worker of this role, however it is; True if somebody else had killed it. Of one
+        whose actor is gone too that is not known: a pod that lacks memory ends as a whole.
         """
         if (client := self._clients.pop(role, None)) is not None:
             await client.close()
@@ -109,7 +109,7 @@ class RayExecutor:
                 return is_outside
         except (RayError, TimeoutError):
             self._kill(role)  # placed again, at the next start
-            return True
+            return False
 
     async def close(self) -> None:
         """End every worker and its actor."""

@@ -12,6 +12,7 @@ import pytest
 
 from outrider.actors.errors import ModelRefused
 from outrider.actors.executor import executor as executors
+from outrider.actors.executor import worker_process
 from outrider.actors.executor.executor import ProcessExecutor, cores_of
 from outrider.actors.transport.messages import Ping
 from outrider.actors.transport.worker_spec import WorkerSpec
@@ -99,6 +100,29 @@ def test_workers_are_set_apart_where_cores_suffice(monkeypatch, cores, num_threa
     monkeypatch.setattr(executors, "cores", lambda: frozenset(cores))
     assert cores_of("target", num_threads) == target
     assert cores_of("draft", num_threads) == draft
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("oom_kill 3", "oom_kill 4"),  # it may have been this one
+        ("pgfault 7", "pgfault 8"),  # not counted: it may have been
+        (None, None),  # nor is anything
+    ],
+)
+async def test_a_kill_for_want_of_memory_is_not_somebody_elses(
+    executor, tmp_path, monkeypatch, before, after
+):
+    counts = tmp_path / "vmstat"
+    monkeypatch.setattr(worker_process, "VMSTAT", counts)
+    if before is not None:
+        counts.write_text(before)
+    client = await executor.start(SPEC)
+    if after is not None:
+        counts.write_text(after)
+    os.kill(client.pid, signal.SIGKILL)
+    await client.ended()
+    assert await executor.end(SPEC.role) is False
 
 
 @pytest.mark.parametrize(

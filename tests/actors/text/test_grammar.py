@@ -1,7 +1,6 @@
 """Grammars over the demo's tokenizer."""
 
 import json
-import time
 
 import architectures
 import llguidance
@@ -133,12 +132,11 @@ def test_the_size_of_a_regular_expression(pattern, size):
         (GrammarKind.JSON, '{"type": "object", "patternProperties": {"(a{999}){999}": {}}}'),
     ],
 )
-def test_what_unfolds_to_too_much_is_refused_at_once(grammars, kind, text):
+def test_what_unfolds_to_too_much_is_never_compiled(grammars, kind, text, monkeypatch):
     """A few bytes that held everybody up for seconds."""
-    began = time.thread_time()
+    monkeypatch.setattr(module, "llguidance", None)
     with pytest.raises(InvalidRequest, match=f"expected at most {MAX_SIZE}"):
         grammars.matcher(Grammar(kind, text))
-    assert time.thread_time() - began < 0.1
 
 
 def test_many_properties_and_many_choices_are_followed(grammars, tokenizer):

@@ -86,8 +86,6 @@ def test_progress_was_shown(server: Server) -> None:
 def test_who_came_too_early_was_told_when_to_come_again(server: Server) -> None:
     loading = [reply for reply in server.early if reply.status_code == 503]
     assert len(loading) >= 4
-    at_once = [reply for reply in server.early if reply.elapsed.total_seconds() < 2]
-    assert at_once == server.early
     for reply in loading:
         if reply.url.path not in ("/health", "/ready"):  # of the replica itself, at the end
             assert set(reply.json()["error"]) == {"message", "type", "param", "code"}

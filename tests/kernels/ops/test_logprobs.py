@@ -1,7 +1,5 @@
 """Raw log-probabilities for people."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -41,10 +39,11 @@ def test_whatever_the_row_they_are_the_sorted_first(width, kinds):
         np.testing.assert_array_equal(likeliest(row, count), want)
 
 
-def test_a_row_of_a_real_vocabulary_costs_less_than_a_millisecond():
-    """6 ms it was, on the target's thread, for each token of each text that asked."""
-    rows = np.random.default_rng(0).normal(size=(20, 128_256)).astype(np.float32)
-    began = time.thread_time()
-    for row in rows:
-        logprobs_at(row, likeliest(row, 20))
-    assert time.thread_time() - began < 20 * 2e-3
+def test_of_a_real_vocabulary_few_ids_are_sorted(monkeypatch):
+    """All of them took 6 ms, on the target's thread, for each token of each text that asked."""
+    sizes, sort = [], np.argsort
+    monkeypatch.setattr(np, "argsort", lambda a, **how: sizes.append(a.size) or sort(a, **how))
+    for row in np.random.default_rng(0).normal(size=(20, 128_256)).astype(np.float32):
+        likeliest(row, 20)
+    assert len(sizes) == 20
+    assert max(sizes) < 200
