@@ -6,6 +6,9 @@ import architectures
 import llguidance
 import numpy as np
 import pytest
+import real_tokenizers
+from tokenizers import Tokenizer as Backend
+from transformers import PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
@@ -32,8 +35,8 @@ def allowed(row):
     return set(np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist())
 
 
-def masks(matcher, path=()):
-    out = np.zeros((len(path) + 1, WIDTH // 32), np.uint32)
+def masks(matcher, path=(), width=WIDTH):
+    out = np.zeros((len(path) + 1, -(-width // 32)), np.uint32)
     matcher.masks(path, out)
     return out
 
@@ -139,8 +142,14 @@ def test_what_unfolds_to_too_much_is_never_compiled(grammars, kind, text, monkey
         grammars.matcher(Grammar(kind, text))
 
 
-def test_many_properties_and_many_choices_are_followed(grammars, tokenizer):
+@pytest.mark.parametrize("vocabulary", ["demo", "tekken"])
+def test_many_properties_and_many_choices_are_followed(tmp_path, vocabulary):
     """499 properties, or 2100 choices, ended a text after a token or two, as if complete."""
+    backend = Backend.from_file(str(FOLDER / "tokenizer.json"))
+    if vocabulary == "tekken":
+        backend = real_tokenizers.tekken(tmp_path)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    grammars = GrammarCompiler(tokenizer, (EOS,), len(tokenizer))
     names = [f"p{i}" for i in range(499)]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
     choices = [f"c{i:05}xxxx (a|b)*" for i in range(4500)]
@@ -150,9 +159,9 @@ def test_many_properties_and_many_choices_are_followed(grammars, tokenizer):
     ):
         matcher = grammars.matcher(grammar)
         for token in tokenizer.encode(text, adds_special=False):
-            assert token in allowed(masks(matcher)[0])
+            assert token in allowed(masks(matcher, width=len(tokenizer))[0])
             matcher.advance([token])
-        assert EOS in allowed(masks(matcher)[0])
+        assert EOS in allowed(masks(matcher, width=len(tokenizer))[0])
 
 
 def test_beyond_the_librarys_limits_is_an_error_and_no_end(tokenizer, monkeypatch):
