@@ -118,8 +118,8 @@ class Transcript:
 
     @property
     def has_prompt_logprobs(self) -> bool:
-        """Whether those asked for have come."""
-        return any(written.prompt_logprobs for written in self._choices)
+        """Whether those asked for have come, with every choice."""
+        return bool(self._choices) and all(written.prompt_logprobs for written in self._choices)
 
     def resume(self) -> dict[str, Any] | None:
         """Where it is to be taken up; None if there is nothing to build on."""

@@ -49,11 +49,13 @@ class Resume(Strict):
 
     @model_validator(mode="after")
     def _is_told_once(self) -> "Resume":
-        is_one = self.generated_ids is not None and self.text_len is not None
-        has_any = self.generated_ids is not None or self.text_len is not None
-        if has_any if self.choices is not None else not is_one:
-            message = "Got no single one of choices, and generated_ids with text_len; expected one"
-            raise conflict("generated_ids", message)
+        given = (self.generated_ids is not None, self.text_len is not None)
+        if given != ((False, False) if self.choices is not None else (True, True)):
+            raise conflict(
+                "generated_ids",
+                "Got neither, part or both of choices and of generated_ids with text_len, "
+                "expected one of the two",
+            )
         return self
 
     @property

@@ -153,6 +153,18 @@ def test_prompt_logprobs_are_asked_for_until_they_came() -> None:
     assert broken.transcript.choices[0].prompt_logprobs == got.prompt_logprobs
 
 
+def test_prompt_logprobs_are_asked_for_until_they_came_with_every_choice() -> None:
+    several = exchange({**OPTIONS, "n": 2, "prompt_logprobs": 0})
+    start = {**START, "num_choices": 2}
+    told_of = [{"token_id": 7, "logprob": -1.0, "top": []}]
+    told(several, start, chunk([1], "a", prompt_logprobs=told_of))
+    assert asked(several.request("demo", 0.0))["prompt_logprobs"] == 0
+    second = {**chunk([2], "b", prompt_logprobs=told_of), "index": 1}
+    (got,) = told(several, start, second)
+    assert got.prompt_logprobs
+    assert "prompt_logprobs" not in asked(several.request("demo", 0.0))
+
+
 def test_a_resume_of_several_choices_says_what_came_of_each() -> None:
     several = exchange({**OPTIONS, "n": 2})
     start = {**START, "num_choices": 2}
