@@ -9,6 +9,7 @@ from outrider.actors.transport.messages import (
     Pong,
     Propose,
     ProposeReply,
+    StepTimes,
     Verify,
     VerifyReply,
 )
@@ -84,7 +85,7 @@ class ToyTarget(ToyWorker):
         rows = tuple(self.judge(row) for row in message.rows)
         for row in message.rows:
             self.num_rows[row.seq_id] = len(self.ids[row.seq_id]) - 1
-        return VerifyReply(rows, 0.0, 0.001, 0.0, self.num_free_pages)
+        return VerifyReply(rows, StepTimes(0.0, 0.001, 0.0, 0.0), self.num_free_pages)
 
     def judge(self, row):
         ids = self.ids[row.seq_id]

@@ -175,8 +175,8 @@ class Coordinator:
             verify_s=verified - proposed,
             commit_s=committed - verified,
         )
-        verify_s = verdicts.forward_s + verdicts.verdict_s
-        learn = partial(self._proposer.observe, rows, num_prompt_tokens, verify_s)
+        times = verdicts.times
+        learn = partial(self._proposer.observe, rows, num_prompt_tokens, times.total_s)
         # While the target is at the next round: the choice for that one is as good without.
         asyncio.get_running_loop().call_soon(learn, committed - started)
         if self._trace.is_on:
@@ -185,8 +185,7 @@ class Coordinator:
                 bounds=bounds,
                 num_rows=len(verdicts.rows),
                 num_prefill=num_prompt_tokens,
-                forward=(verdicts.started_s, verdicts.forward_s),
-                verdict_s=verdicts.verdict_s,
+                target=(times.started_s, times.parts),
             )
 
     async def _attend(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from outrider.actors.errors import OutriderError, WorkerLost
-from outrider.actors.transport.messages import Verify, VerifyReply
+from outrider.actors.transport.messages import NO_TIME, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow
 
 Ask = Callable[[Verify], Awaitable[VerifyReply]]
@@ -37,9 +37,7 @@ class Judged:
         ours, theirs = self.reply, other.reply
         reply = VerifyReply(
             rows=ours.rows + theirs.rows,
-            started_s=ours.started_s or theirs.started_s,
-            forward_s=ours.forward_s + theirs.forward_s,
-            verdict_s=ours.verdict_s + theirs.verdict_s,
+            times=ours.times + theirs.times,
             num_free_pages=0,  # the target's client has read it
             prompts=ours.prompts + theirs.prompts,
         )
@@ -97,7 +95,7 @@ class Isolation:
             found = await self.verify(less, {})
         else:
             (seq_id,) = rest.seq_ids
-            found = Judged(VerifyReply((), 0.0, 0.0, 0.0, 0), failures={seq_id: failure})
+            found = Judged(VerifyReply((), NO_TIME, 0), failures={seq_id: failure})
         found.without_proposal |= _proposed(question)
         return found
 

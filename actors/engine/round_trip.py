@@ -85,7 +85,7 @@ class ColocatedRound(RoundTrip):
             return await self._verify(plan, proposals)
         verdicts = answer.verdicts
         proposals |= draft.take(ask, answer.proposals)
-        proposed = self._clock() - verdicts.forward_s - verdicts.verdict_s
+        proposed = self._clock() - verdicts.times.total_s
         return self._result(proposals, judged(question, verdicts), proposed)
 
     async def _ask(self, question: Round, num_times: int) -> RoundReply | None:

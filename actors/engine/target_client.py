@@ -16,6 +16,7 @@ from outrider.actors.scheduling.scheduler import Scheduler, SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence, State
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.transport.messages import (
+    NO_TIME,
     AnyMessage,
     Close,
     Open,
@@ -124,7 +125,7 @@ class TargetClient:
     async def verify(self, message: Verify) -> VerifyReply:
         """One forward."""
         if not message.rows and not message.prefill:
-            return VerifyReply((), 0.0, 0.0, 0.0, self.num_free_pages)
+            return VerifyReply((), NO_TIME, self.num_free_pages)
         self._question = message
         num_tokens = self._expect(message)
         answer = await self._ask(message)
@@ -241,9 +242,12 @@ class TargetClient:
     def _count(self, verdicts: VerifyReply, num_tokens: int) -> None:
         self.num_free_pages = verdicts.num_free_pages
         self._num_forwards += 1
-        self._curve.add(num_tokens, verdicts.forward_s + verdicts.verdict_s, self._num_forwards)
+        self._curve.add(num_tokens, verdicts.times.total_s, self._num_forwards)
         self._statistics.add(
-            num_target_passes=1, target_forward_s=verdicts.forward_s, verdict_s=verdicts.verdict_s
+            num_target_passes=1,
+            target_forward_s=verdicts.times.forward_s,
+            verdict_s=verdicts.times.verdict_s,
+            target_host_s=verdicts.times.host_s,
         )
 
     async def _ask(self, message: AnyMessage) -> AnyMessage:

@@ -178,16 +178,16 @@ class ForecastDraft:
             "draft",
             "step" if message.num_tokens else "fork",
             message.started_s,
-            message.forward_s,
+            message.step_s,
             num_tokens=message.num_tokens,
             num_sequences=len(message.rows),
         )
         if message.num_tokens:
-            self.passes.append(DraftPasses(1, message.num_tokens, message.forward_s))
+            self.passes.append(DraftPasses(1, message.num_tokens, message.step_s))
             self._statistics.add(
                 num_draft_passes=1,
                 num_draft_fed=message.num_tokens,
-                draft_forward_s=message.forward_s,
+                draft_step_s=message.step_s,
             )
         for row in message.rows:
             if row.seq_id not in self._opened:

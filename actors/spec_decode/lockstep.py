@@ -147,12 +147,12 @@ class LockstepDraft:
 
     def _count(self, answer: ProposeReply, num_prompt_tokens: int = 0) -> None:
         """Into the statistics, the trace and what the controller will be told."""
-        num_passes, seconds = answer.num_passes, answer.forward_s
+        num_passes, seconds = answer.num_passes, answer.step_s
         if num_passes:
             self._trace.span("draft", "propose", answer.started_s, seconds, num_passes=num_passes)
         num_tokens = sum(len(row.tokens) for row in answer.rows) + num_prompt_tokens
         self._statistics.add(
-            num_draft_passes=num_passes, num_draft_fed=num_tokens, draft_forward_s=seconds
+            num_draft_passes=num_passes, num_draft_fed=num_tokens, draft_step_s=seconds
         )
         self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
 

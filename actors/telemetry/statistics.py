@@ -25,9 +25,10 @@ class Snapshot:
     propose_s: float = 0.0
     verify_s: float = 0.0
     commit_s: float = 0.0
-    draft_forward_s: float = 0.0  # inside propose_s: the rest of it is transport
-    target_forward_s: float = 0.0  # inside verify_s
-    verdict_s: float = 0.0  # inside verify_s
+    draft_step_s: float = 0.0  # inside propose_s: the rest of it is transport
+    target_forward_s: float = 0.0  # inside verify_s, as the next two
+    verdict_s: float = 0.0
+    target_host_s: float = 0.0  # edits, masks, log-probabilities
     events: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by (what, which)
 
     @property
@@ -52,13 +53,17 @@ class Snapshot:
     @property
     def target_idle(self) -> float:
         """Share of the time inside rounds that the target spent waiting."""
-        busy_s = self.target_forward_s + self.verdict_s
-        return max(0.0, 1 - busy_s / self.elapsed_s) if self.elapsed_s else 0.0
+        return max(0.0, 1 - self.target_s / self.elapsed_s) if self.elapsed_s else 0.0
+
+    @property
+    def target_s(self) -> float:
+        """Time that the target's steps took."""
+        return self.target_forward_s + self.verdict_s + self.target_host_s
 
     @property
     def transport_s(self) -> float:
-        """Time between asking the target and its answer in which it did not compute."""
-        return max(0.0, self.verify_s - self.target_forward_s - self.verdict_s)
+        """Time between asking the target and its answer in which it was at no step."""
+        return max(0.0, self.verify_s - self.target_s)
 
     @property
     def num_draft_wasted(self) -> int:
@@ -81,7 +86,7 @@ class Snapshot:
     @property
     def modelled_speedup(self) -> float:
         """Over plain decoding, were every target pass to cost the same."""
-        passes_s = self.draft_forward_s + self.target_forward_s
+        passes_s = self.draft_step_s + self.target_forward_s
         if not passes_s or not self.num_target_passes:
             return 1.0
         plain_s = self.num_tokens * self.target_forward_s / self.num_target_passes

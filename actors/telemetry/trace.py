@@ -5,6 +5,7 @@ records a span says on which track, since when and for how long.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from pathlib import Path
 from typing import NamedTuple
@@ -103,17 +104,16 @@ def record_round(
     bounds: Many[float],
     num_rows: int,
     num_prefill: int,
-    forward: tuple[float, float],
-    verdict_s: float,
+    target: tuple[float, Mapping[str, float]],
 ) -> None:
     """The coordinator's four steps between five bounds, and what the target did in them.
 
-    Units: seconds of one monotonic clock; `forward` is its start and its duration.
+    What its device had no part in is drawn last, though some of it came before: only how long it
+    took is known. Units: seconds of one monotonic clock; `target` is when it began, and its parts.
     """
     for name, since, until in zip(STEPS, bounds, bounds[1:], strict=False):
         trace.span("coordinator", name, since, until - since, num_rows=num_rows)
-    started_s, forward_s = forward
-    trace.span(
-        "target", "forward", started_s, forward_s, num_rows=num_rows, num_prefill=num_prefill
-    )
-    trace.span("target", "verdict", started_s + forward_s, verdict_s)
+    since, parts = target
+    for name, seconds in parts.items():
+        trace.span("target", name, since, seconds, num_rows=num_rows, num_prefill=num_prefill)
+        since += seconds

@@ -61,7 +61,7 @@ class ProposeReply(Message, frozen=True):
 
     rows: tuple[ProposalRow, ...]
     started_s: float  # by its machine's monotonic clock
-    forward_s: float
+    step_s: float  # forwards and draws
     num_passes: Count
 
 
@@ -77,7 +77,7 @@ class Forecasts(Message, frozen=True):
     rows: tuple[ForecastRow, ...]
     num_tokens: Count  # that the step fed; none where forks cost nothing
     started_s: float  # by its machine's monotonic clock
-    forward_s: float
+    step_s: float  # forward and draws
 
 
 class Verify(Message, frozen=True):
@@ -92,13 +92,39 @@ class Verify(Message, frozen=True):
         return (*(row.seq_id for row in self.rows), *(row.seq_id for row in self.prefill))
 
 
+class StepTimes(MessagePart, frozen=True):
+    """When a step of the target began, and the parts of its seconds."""
+
+    started_s: float  # by its machine's monotonic clock
+    forward_s: float
+    verdict_s: float
+    host_s: float  # all else: edits, masks, log-probabilities, the sequences' own lists
+
+    @property
+    def parts(self) -> dict[str, float]:
+        return {"forward": self.forward_s, "verdict": self.verdict_s, "host": self.host_s}
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.parts.values())
+
+    def __add__(self, later: "StepTimes") -> "StepTimes":
+        return StepTimes(
+            self.started_s or later.started_s,
+            self.forward_s + later.forward_s,
+            self.verdict_s + later.verdict_s,
+            self.host_s + later.host_s,
+        )
+
+
+NO_TIME = StepTimes(0.0, 0.0, 0.0, 0.0)
+
+
 class VerifyReply(Message, frozen=True):
     """The target's answer to Verify."""
 
     rows: tuple[VerdictRow, ...]
-    started_s: float  # by its machine's monotonic clock
-    forward_s: float
-    verdict_s: float
+    times: StepTimes
     num_free_pages: Count  # now, as OpenReply's
     prompts: tuple[PromptRow, ...] = ()
 

@@ -58,7 +58,7 @@ class ColocatedWorker:
         if asked:
             proposals = self._propose(Propose(asked, ()))
             self._ahead = dict(zip(asked, proposals.rows, strict=True))
-            self._spent = proposals.started_s, proposals.forward_s, proposals.num_passes
+            self._spent = proposals.started_s, proposals.step_s, proposals.num_passes
 
     def reset(self) -> None:
         self._next, self._ahead, self._spent = (), {}, (0.0, 0.0, 0)
@@ -88,7 +88,7 @@ class ColocatedWorker:
             drafted = self._propose(Propose(rest, message.prefill))
             ahead |= zip(rest, drafted.rows, strict=True)
             started = drafted.started_s
-            seconds, passes = seconds + drafted.forward_s, passes + drafted.num_passes
+            seconds, passes = seconds + drafted.step_s, passes + drafted.num_passes
         return ProposeReply(tuple(ahead[row] for row in message.rows), started, seconds, passes)
 
     def _propose(self, message: Propose) -> ProposeReply:

@@ -6,14 +6,14 @@ verdict wants; those are told here and taken out again.
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.rows import PromptRow, TopRow
 from outrider.actors.workers.model_worker import WorkerSequence
-from outrider.kernels.contract.arrays import F32
-from outrider.kernels.ops.logprobs import likeliest, logprobs_at
+from outrider.actors.workers.token_logprobs import AskedRow, told_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,12 @@ class _Told:
     start: int  # of the first of them
     num_rows: int
     at: int  # the first of their rows of logits
+
+    def asked(self) -> list[AskedRow]:
+        row, start = self.sequence.row, self.start + 1
+        assert row.prompt_top is not None
+        ids = row.prompt_ids[start : start + self.num_rows]
+        return [AskedRow(self.at + i, row.prompt_top, (own,)) for i, own in enumerate(ids)]
 
 
 class PromptLogprobs:
@@ -49,32 +55,23 @@ class PromptLogprobs:
 
     def rows(self, logits: torch.Tensor) -> tuple[PromptRow, ...]:
         """What is told. Shapes: logits [R, V] of `chunks`."""
-        return tuple(_row(told, logits[told.at : told.at + told.num_rows]) for told in self._told)
+        asked = [each for told in self._told for each in told.asked()]
+        found, rows = iter(told_rows(logits, asked)), []
+        for told in self._told:
+            pairs = [(i.tolist(), p.tolist()) for i, p in islice(found, told.num_rows)]
+            own = tuple(logprobs[0] for _, logprobs in pairs)
+            top = tuple(TopRow(tuple(ids[1:]), tuple(logprobs[1:])) for ids, logprobs in pairs)
+            has_top = bool(told.sequence.row.prompt_top)
+            rows.append(
+                PromptRow(told.sequence.row.seq_id, told.start + 1, own, top if has_top else ())
+            )
+        return tuple(rows)
 
     def rest(self, logits: torch.Tensor) -> torch.Tensor:
         """The rows that the chunks wanted without us."""
         if not self._told:
             return logits
+        num_wanted = sum(self._is_wanted)
+        if all(self._is_wanted[:num_wanted]):  # prompts' chunks go last
+            return logits[:num_wanted]
         return logits[torch.tensor(self._is_wanted, device=logits.device)]
-
-
-def top_row(logits: F32, count: int) -> TopRow:
-    """The likeliest ids of a row and their raw log-probabilities. Shapes: logits [V]."""
-    ids = likeliest(logits, count)
-    return TopRow(tuple(ids.tolist()), tuple(logprobs_at(logits, ids).tolist()))
-
-
-def agreeing(row: TopRow, token_id: int, logprob: float) -> TopRow:
-    """The row with the verdict's own log-probability of one id: both are told, to the last bit."""
-    pairs = zip(row.ids, row.logprobs, strict=True)
-    return TopRow(row.ids, tuple(logprob if i == token_id else p for i, p in pairs))
-
-
-def _row(told: _Told, logits: torch.Tensor) -> PromptRow:
-    row, start = told.sequence.row, told.start + 1
-    assert row.prompt_top is not None
-    ids = row.prompt_ids[start : start + told.num_rows]
-    rows = logits.float().cpu().numpy()
-    own = tuple(float(logprobs_at(*pair)[0]) for pair in zip(rows, zip(ids), strict=True))
-    top = tuple(top_row(each, row.prompt_top) for each in rows) if row.prompt_top else ()
-    return PromptRow(row.seq_id, start, own, top)

@@ -5,9 +5,9 @@ drafts, streams or sockets. A sequence's KV holds every id but the last: the las
 with the next proposal.
 """
 
-import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -17,15 +17,19 @@ import torch
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
-from outrider.actors.transport.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
+from outrider.actors.transport.rows import PrefillRow, SparseRow, TopRow, VerdictRow, VerifyRow
 from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.prompt_logprobs import PromptLogprobs, agreeing, top_row
+from outrider.actors.workers.prompt_logprobs import PromptLogprobs
 from outrider.actors.workers.sampling_metadata import acceptance_rule
+from outrider.actors.workers.step_timer import StepTimer
+from outrider.actors.workers.token_logprobs import AskedRow, told_rows
+from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
     SpecDecodeMetadata,
+    Verdicts,
     VerifyBatch,
 )
 
@@ -49,20 +53,24 @@ class TargetWorker(ModelWorker):
             raise
 
     def _verified(self, message: Verify) -> VerifyReply:
-        started = time.monotonic()
+        timer = StepTimer(self.runner.loaded.device)
         chunks = [self._chunk(row) for row in message.rows]
         chunks += [self._prefill_chunk(row) for row in message.prefill]
         sequences = [self.find(seq_id) for seq_id in message.seq_ids]
         prompts = PromptLogprobs(chunks, sequences)
-        logits = self.runner.forward(prompts.chunks)
-        computed = time.monotonic()
+        with timer.part("forward"):
+            logits = self.runner.forward(prompts.chunks)
+        rows: tuple[VerdictRow, ...] = ()
+        if message.rows:
+            wanted = prompts.rest(logits)
+            batch = self._verify_batch(message.rows, wanted)
+            with timer.part("verdict"):
+                verdicts = self.backend.verify(batch)
+            rows = self._commit_all(message.rows, verdicts, wanted)
         told = prompts.rows(logits)
-        rows = self._judge(message.rows, prompts.rest(logits)) if message.rows else ()
         for sequence in sequences:
             self.cache_full_pages(sequence, sequence.cache.len)
-        verdict_s = time.monotonic() - computed
-        num_free = self.runner.num_free_pages
-        return VerifyReply(rows, started, computed - started, verdict_s, num_free, told)
+        return VerifyReply(rows, timer.times(), self.runner.num_free_pages, told)
 
     def _chunk(self, row: VerifyRow) -> Segment:
         sequence = self.find(row.seq_id)
@@ -84,7 +92,9 @@ class TargetWorker(ModelWorker):
             )
         return Segment(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
 
-    def _judge(self, rows: Many[VerifyRow], logits: torch.Tensor) -> tuple[VerdictRow, ...]:
+    def _verify_batch(
+        self, rows: Many[VerifyRow], logits: torch.Tensor
+    ) -> VerifyBatch[torch.Tensor]:
         sequences = [self.find(row.seq_id) for row in rows]
         sampling = self.sampling(tuple(row.seq_id for row in rows))
         for sequence in sequences:
@@ -92,27 +102,41 @@ class TargetWorker(ModelWorker):
                 sequence.processor.take(sequence.ids)
         edited = [(s.processor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
         edits = logits_edits(edited, logits.shape[1], is_last=False)
-        drafts = _proposals_of(rows, sequences)
-        verdicts = self.backend.verify(VerifyBatch(logits, drafts, sampling, edits))
-        answers, at = [], 0
-        for i, (row, sequence) in enumerate(zip(rows, sequences, strict=True)):
-            answer = self._commit(
+        return VerifyBatch(logits, _proposals_of(rows, sequences), sampling, edits)
+
+    def _commit_all(
+        self, rows: Many[VerifyRow], verdicts: Verdicts, logits: torch.Tensor
+    ) -> tuple[VerdictRow, ...]:
+        answers = [
+            self._commit(
                 row,
-                sequence,
+                self.find(row.seq_id),
                 int(verdicts.num_accepted[i]),
                 int(verdicts.token[i]),
                 verdicts.logprobs[i],
                 int(verdicts.error[i]),
             )
-            if sequence.row.num_top and not answer.error:
-                own = logits[at : at + answer.num_accepted + 1].float().cpu().numpy()
-                likeliest = [top_row(each, sequence.row.num_top) for each in own]
-                ids = (*row.tokens[: answer.num_accepted], answer.token)
-                top = map(agreeing, likeliest, ids, answer.logprobs)
-                answer = msgspec.structs.replace(answer, top=tuple(top))
-            answers.append(answer)
+            for i, row in enumerate(rows)
+        ]
+        asked, at = [], 0
+        for row, answer in zip(rows, answers, strict=True):
+            num_top = 0 if answer.error else self.find(row.seq_id).row.num_top
+            num_told = answer.num_accepted + 1 if num_top else 0
+            asked += [AskedRow(at + i, num_top) for i in range(num_told)]
             at += len(row.tokens) + 1
-        return tuple(answers)
+        found = iter(told_rows(logits, asked))
+        return tuple(self._with_top(*pair, found) for pair in zip(rows, answers, strict=True))
+
+    def _with_top(
+        self, row: VerifyRow, answer: VerdictRow, found: Iterator[tuple[I32, F32]]
+    ) -> VerdictRow:
+        """The answer with the likeliest ids of each of its tokens' rows, where they are wanted."""
+        if answer.error or not self.find(row.seq_id).row.num_top:
+            return answer
+        ids = (*row.tokens[: answer.num_accepted], answer.token)
+        likeliest = islice(found, len(ids))
+        top = tuple(map(_agreeing, likeliest, ids, answer.logprobs))
+        return msgspec.structs.replace(answer, top=top)
 
     def _commit(
         self,
@@ -131,6 +155,13 @@ class TargetWorker(ModelWorker):
         sequence.ids += [*row.tokens[:num_accepted], token]
         raw = tuple(logprobs[: num_accepted + 1].tolist())
         return VerdictRow(row.seq_id, row.id, num_accepted, token, raw, "")
+
+
+def _agreeing(likeliest: tuple[I32, F32], token_id: int, logprob: float) -> TopRow:
+    """With the verdict's own log-probability of one id: both are told, to the last bit."""
+    ids, logprobs = (array.tolist() for array in likeliest)
+    pairs = zip(ids, logprobs, strict=True)
+    return TopRow(tuple(ids), tuple(logprob if i == token_id else p for i, p in pairs))
 
 
 def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> SpecDecodeMetadata:

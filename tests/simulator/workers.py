@@ -17,6 +17,7 @@ from outrider.actors.transport.messages import (
     Pong,
     Propose,
     ProposeReply,
+    StepTimes,
     Verify,
     VerifyReply,
 )
@@ -139,7 +140,7 @@ class ModelledTarget(ModelledWorker):
         started_s, verify_s = self._loop.time(), self._verify_s(num_tokens)
         await self.works(verify_s)
         rows = tuple(self._judge(row) for row in message.rows)
-        return VerifyReply(rows, started_s, verify_s, 0.0, num_free_pages=10**9)
+        return VerifyReply(rows, StepTimes(started_s, verify_s, 0.0, 0.0), num_free_pages=10**9)
 
     def _judge(self, row):
         assert row.num_committed == self._lens[row.seq_id]
@@ -198,9 +199,7 @@ class ModelledDraft(ModelledWorker):
             )
             for row in message.rows
         )
-        return ProposeReply(
-            rows=rows, started_s=started_s, forward_s=seconds, num_passes=num_passes
-        )
+        return ProposeReply(rows=rows, started_s=started_s, step_s=seconds, num_passes=num_passes)
 
     def _outcome(self, row):
         before, fed = self._forecasts.get(row.seq_id), []
@@ -258,7 +257,5 @@ class ModelledDraft(ModelledWorker):
 
     def _push(self, rows, num_tokens, started_s, seconds):
         self.push(
-            Forecasts(
-                rows=tuple(rows), num_tokens=num_tokens, started_s=started_s, forward_s=seconds
-            )
+            Forecasts(rows=tuple(rows), num_tokens=num_tokens, started_s=started_s, step_s=seconds)
         )

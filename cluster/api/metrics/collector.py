@@ -107,7 +107,7 @@ class ServiceCollector(Collector):
     def _rounds(self, seen: Snapshot) -> Iterator[Family]:
         parts = (((part,), getattr(seen, f"{part}_s")) for part in PARTS)
         yield self._family(names.ROUND_SECONDS, parts)
-        computed = ("draft_forward", "target_forward", "verdict")
+        computed = ("draft_step", "target_forward", "verdict", "target_host")
         parts = (((part,), getattr(seen, f"{part}_s")) for part in computed)
         yield self._family(names.WORKER_SECONDS, parts)
         yield self._one(names.TRANSPORT_SECONDS, seen.transport_s)

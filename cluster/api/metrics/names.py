@@ -104,7 +104,7 @@ ROUND_SECONDS = _counter(
 )
 WORKER_SECONDS = _counter(
     "outrider:worker_seconds",
-    "Time that workers computed, by part: draft_forward, target_forward, verdict.",
+    "Time that workers were at it, by part: draft_step, target_forward, verdict, target_host.",
     "part",
 )
 TRANSPORT_SECONDS = _counter(

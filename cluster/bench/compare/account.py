@@ -11,7 +11,8 @@ class Account:
 
     forward_ms: float  # the target's
     verdict_ms: float
-    draft_ms: float  # forwards of the draft: on the clock in lockstep, beside it in a forecast
+    host_ms: float  # the rest of its step
+    draft_ms: float  # steps of the draft: on the clock in lockstep, beside it in a forecast
     transport_ms: float  # between asking the target and its answer, in which it did not compute
     coordinator_ms: float  # scheduling and committing
     target_idle: float  # share of the time inside rounds
@@ -25,7 +26,8 @@ class Account:
         return cls(
             snapshot.target_forward_s * per_round,
             snapshot.verdict_s * per_round,
-            snapshot.draft_forward_s * per_round,
+            snapshot.target_host_s * per_round,
+            snapshot.draft_step_s * per_round,
             snapshot.transport_s * per_round,
             (snapshot.schedule_s + snapshot.commit_s) * per_round,
             snapshot.target_idle,
@@ -36,7 +38,8 @@ class Account:
     def __str__(self) -> str:
         return (
             f"a round: forward {self.forward_ms:.2f} ms, verdict {self.verdict_ms:.2f}, "
-            f"draft {self.draft_ms:.2f}, transport {self.transport_ms:.2f}, "
+            f"host {self.host_ms:.2f}, draft {self.draft_ms:.2f}, "
+            f"transport {self.transport_ms:.2f}, "
             f"coordinator {self.coordinator_ms:.2f}; target idle {self.target_idle:.0%}; "
             f"{self.tokens_per_row:.2f} tokens a row, {self.acceptance:.0%} of drafted accepted"
         )

@@ -24,7 +24,7 @@ class Point:
     num_rows: float
     acceptance: float
     round_s: float
-    verify_s: float  # the target's forward and verdict
+    verify_s: float  # the target's step
     draft_s: float  # all of the draft's passes
     pass_s: float  # one of them
 
@@ -40,9 +40,9 @@ class Point:
             rows / rounds,
             snapshot.acceptance_rate,
             seconds / rounds,
-            (snapshot.target_forward_s + snapshot.verdict_s) / rounds,
-            snapshot.draft_forward_s / rounds,
-            snapshot.draft_forward_s / max(1, snapshot.num_draft_passes),
+            snapshot.target_s / rounds,
+            snapshot.draft_step_s / rounds,
+            snapshot.draft_step_s / max(1, snapshot.num_draft_passes),
         )
 
     @property

@@ -43,7 +43,9 @@ class Alert:
 
 _drafted = total_rate(names.NUM_DRAFT_TOKENS, WINDOW, by=MODEL)
 _acceptance = share(total_rate(names.NUM_ACCEPTED_TOKENS, WINDOW, by=MODEL), _drafted)
-_target_busy = total_rate(names.WORKER_SECONDS, WINDOW, 'part=~"target_forward|verdict"', by=BY)
+_target_busy = total_rate(
+    names.WORKER_SECONDS, WINDOW, 'part=~"target_forward|verdict|target_host"', by=BY
+)
 _rounds = total_rate(names.ROUND_SECONDS, WINDOW, by=BY)
 _failed = total_rate(names.HTTP_RESPONSES, WINDOW, 'status=~"5.."', by=MODEL)
 _answered = total_rate(names.HTTP_RESPONSES, WINDOW, by=MODEL)

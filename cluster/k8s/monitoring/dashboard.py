@@ -36,7 +36,11 @@ def _rate(metric: names.Metric, by: str = "") -> str:
 _drafted = _rate(names.NUM_DRAFT_TOKENS)
 _looked_up = _rate(names.FORECASTS)
 _busy = total_rate(
-    names.WORKER_SECONDS, WINDOW, *SELECTED, 'part=~"target_forward|verdict"', by=REPLICA
+    names.WORKER_SECONDS,
+    WINDOW,
+    *SELECTED,
+    'part=~"target_forward|verdict|target_host"',
+    by=REPLICA,
 )
 
 

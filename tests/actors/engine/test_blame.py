@@ -14,7 +14,7 @@ from outrider.actors.errors import InvalidRequest, WorkerFailed, WorkerLost
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.sequence import Event, Sequence
-from outrider.actors.transport.messages import Close, Open, Verify, VerifyReply
+from outrider.actors.transport.messages import Close, Open, StepTimes, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, SparseRow, VerdictRow, VerifyRow
 
 NUM = 32
@@ -226,7 +226,7 @@ async def isolated(question, bad, pending=None):
         if bad(message):
             raise WorkerFailed("a bug")
         verdicts = tuple(VerdictRow(r.seq_id, r.id, 0, 5, (-1.0,), "") for r in message.rows)
-        return VerifyReply(verdicts, 1.0, 0.5, 0.25, 3)
+        return VerifyReply(verdicts, StepTimes(1.0, 0.5, 0.25, 0.125), 3)
 
     return await Isolation(ask).verify(question, pending or {}), asked
 

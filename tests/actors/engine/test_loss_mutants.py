@@ -14,7 +14,7 @@ from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, WorkerLost
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.lockstep import LockstepDraft
-from outrider.actors.transport.messages import VerifyReply
+from outrider.actors.transport.messages import NO_TIME, VerifyReply
 
 
 def forgets_to_open_again(patch):
@@ -76,7 +76,7 @@ def fails_a_whole_round(patch):
             raise
         except OutriderError as error:
             return Judged(
-                VerifyReply((), 0.0, 0.0, 0.0, 0), failures=dict.fromkeys(question.seq_ids, error)
+                VerifyReply((), NO_TIME, 0), failures=dict.fromkeys(question.seq_ids, error)
             )
 
     patch.setattr(Isolation, "verify", verify)

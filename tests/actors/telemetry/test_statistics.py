@@ -8,7 +8,7 @@ from outrider.actors.telemetry.statistics import Snapshot, Statistics
 def test_where_the_time_goes():
     snapshot = Snapshot(
         schedule_s=0.1, propose_s=0.2, verify_s=2.0, commit_s=0.2, target_forward_s=1.6,
-        verdict_s=0.15,
+        verdict_s=0.1, target_host_s=0.05,
     )  # fmt: skip
     assert snapshot.elapsed_s == pytest.approx(2.5)
     assert snapshot.target_idle == pytest.approx(0.3)

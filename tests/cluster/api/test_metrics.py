@@ -63,7 +63,7 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     statistics, app = engine.statistics, create_app(service)
     statistics.add(schedule_s=1, propose_s=2, verify_s=4, commit_s=1, target_forward_s=3)
     statistics.add(num_prompt_tokens=30, num_cached_tokens=20, num_preempted=2)
-    statistics.add(verdict_s=0.5, draft_forward_s=1.5, num_draft_fed=9, num_accepted=4, num_rows=5)
+    statistics.add(verdict_s=0.5, draft_step_s=1.5, num_draft_fed=9, num_accepted=4, num_rows=5)
     for what, which, count in [
         ("forecast_hit", "2", 7),
         ("forecast_late", "0", 1),
@@ -77,7 +77,7 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     found = await samples(app)
     parts = ("schedule", "propose", "verify", "commit")
     assert [found[f"outrider:round_seconds_total/{part}"] for part in parts] == [1, 2, 4, 1]
-    assert found["outrider:worker_seconds_total/draft_forward"] == 1.5
+    assert found["outrider:worker_seconds_total/draft_step"] == 1.5
     assert found["outrider:transport_seconds_total"] == 0.5
     assert found["outrider:target_idle_fraction"] == 1 - 3.5 / 8
     assert found["outrider:draft_tokens_wasted_total"] == 5

@@ -107,7 +107,7 @@ def test_values_of_labels_are_real() -> None:
         "state": {state.value for state in WorkerState},
         "status": {*STATUSES, "5.."},
         "role": {"draft", "target"},
-        "part": {*PARTS, "draft_forward", "target_forward", "verdict"},
+        "part": {*PARTS, "draft_step", "target_forward", "verdict", "target_host"},
     }
     for text in expressions().values():
         for _, matchers in selectors(text):

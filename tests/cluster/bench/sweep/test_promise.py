@@ -50,7 +50,7 @@ def test_copies_cost_no_time_of_a_draft() -> None:
 def test_a_part_is_means_of_a_round() -> None:
     snapshot = Snapshot(
         num_drafted=40, num_accepted=30, num_tokens=50, num_rows=20, num_target_passes=10,
-        num_draft_passes=20, target_forward_s=1.0, verdict_s=0.5, draft_forward_s=0.4,
+        num_draft_passes=20, target_forward_s=1.0, verdict_s=0.5, draft_step_s=0.4,
     )  # fmt: skip
     found = Point.of(2, snapshot, seconds=2.0)
     assert found == Point(2, 25.0, 2.5, 3.0, 2.0, 0.75, 0.2, 0.15, 0.04, 0.02)
