@@ -35,11 +35,11 @@ def sentencepiece_v1() -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_file=str(SENTENCEPIECE))
 
 
-def tekken(folder: Path) -> Tokenizer:
-    """130,072 byte-level tokens (Mistral Nemo)."""
+def tekken(folder: Path, num_tokens: int | None = None) -> Tokenizer:
+    """130,072 byte-level tokens (Mistral Nemo), or the first so many."""
     tekken = json.loads((MISTRAL / "tekken_240911.json").read_text())
     config, file = tekken["config"], folder / "tekken.tiktoken"
-    num = config["default_vocab_size"] - config["default_num_special_tokens"]
+    num = num_tokens or config["default_vocab_size"] - config["default_num_special_tokens"]
     ranks = (f"{each['token_bytes']} {each['rank']}" for each in tekken["vocab"][:num])
     file.write_text("\n".join(ranks))
     return TikTokenConverter(vocab_file=str(file), pattern=config["pattern"]).converted()

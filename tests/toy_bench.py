@@ -27,10 +27,13 @@ class NoText:
     def cut(self, ids, num_left):
         for count, token in enumerate(ids, start=1):
             if token == self.end:
-                return ids[:count], "", FinishReason.STOP
+                return ids[:count], FinishReason.STOP
             if count == num_left:
-                return ids[:count], "", FinishReason.LENGTH
-        return ids, "", None
+                return ids[:count], FinishReason.LENGTH
+        return ids, None
+
+    def text(self, ids, reason):
+        return ""
 
 
 def proposing(k, scheduler, statistics, drafters=()):

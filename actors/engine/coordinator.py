@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from outrider.actors.engine.colocated import ColocatedDraftClient
+from outrider.actors.engine.delivery import Commit, Delivery
 from outrider.actors.engine.isolation import Judged
 from outrider.actors.engine.round_trip import (
     ColocatedRound,
@@ -19,13 +20,12 @@ from outrider.actors.engine.round_trip import (
     RoundTrip,
     SeparateRound,
 )
-from outrider.actors.engine.streams import OutputProcessor, OutputStream, RequestState, pairs
+from outrider.actors.engine.streams import OutputProcessor, OutputStream, RequestState
 from outrider.actors.engine.suspects import Suspects
 from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
 from outrider.actors.lookahead.round_report import Lookup, RowReport
-from outrider.actors.scheduling.request import OutputDelta
 from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
@@ -61,6 +61,7 @@ class Coordinator:
         self._clock = clock
         self._trace = trace
         self._streams = OutputProcessor(scheduler)
+        self._delivery = Delivery(self._streams, statistics)
         self._target = TargetClient(target, scheduler, self._streams, statistics, token_s)
         round_trip = ColocatedRound if is_colocated else SeparateRound
         self._round_trip: RoundTrip = round_trip(proposer, self._target, clock)
@@ -178,7 +179,9 @@ class Coordinator:
         times = verdicts.times
         learn = partial(self._proposer.observe, rows, num_prompt_tokens, times.total_s)
         # While the target is at the next round: the choice for that one is as good without.
-        asyncio.get_running_loop().call_soon(learn, committed - started)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._delivery.run)
+        loop.call_soon(learn, committed - started)
         if self._trace.is_on:
             record_round(
                 self._trace,
@@ -254,31 +257,12 @@ class Coordinator:
             sequence.num_prefilled += sequence.num_to_prefill
             sequence.apply(Event.PREFILLED)
         ids = (*proposal.tokens[: verdict.num_accepted], verdict.token)
-        ids, text, reason = live.rules.cut(ids, sequence.num_left)
+        ids, reason = live.rules.cut(ids, sequence.num_left)
         sequence.num_proposals += 1
         sequence.commit(ids)
         queued_s, sequence.queued_s = sequence.queued_s, None
-        live.chunk(
-            OutputDelta(
-                token_ids=ids,
-                logprobs=verdict.logprobs[: len(ids)],
-                text=text,
-                top_logprobs=tuple(pairs(row) for row in verdict.top[: len(ids)]),
-                drafter=proposal.drafter,
-                num_drafted=num_drafted,
-                num_accepted=verdict.num_accepted,
-                k_reason=self._proposer.draft_length.reason(sequence),
-                queued_s=queued_s,
-                num_cached=0 if queued_s is None else sequence.num_cached,
-                finish_reason=reason,
-            )
-        )
-        self._statistics.add(
-            num_drafted=num_drafted,
-            num_accepted=verdict.num_accepted,
-            num_tokens=len(ids),
-            num_rows=1,
-        )
+        k_reason = self._proposer.draft_length.reason(sequence)
+        self._delivery.add(Commit(live, ids, reason, proposal, verdict, k_reason, queued_s))
         lookup = Lookup.UNASKED
         if reason is not None:
             self._streams.finish(live, reason)
@@ -288,5 +272,6 @@ class Coordinator:
         return RowReport(proposal.drafter, num_drafted, verdict.num_accepted, lookup, is_ours)
 
     def _fail_all(self, error: OutriderError) -> None:
+        self._delivery.run()
         self._failure = error
         self._streams.fail_all(error)

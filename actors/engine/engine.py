@@ -148,7 +148,8 @@ class Engine:
         sequence = Sequence(self._num_seqs, request, max_len, self.info.eos_ids)
         if resumed is None or not resumed.output_ids:
             return self._coordinator.submit(sequence, rules)
-        ids, known, reason = rules.cut(resumed.output_ids, sampling.max_tokens)
+        ids, reason = rules.cut(resumed.output_ids, sampling.max_tokens)
+        known = rules.text(ids, reason)
         if resumed.text_len > len(known) or len(ids) < len(resumed.output_ids):
             raise InvalidRequest(
                 f"Got {len(resumed.output_ids)} generated ids and text_len={resumed.text_len}, "

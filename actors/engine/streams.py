@@ -127,6 +127,13 @@ class OutputProcessor:
             live.chunks.put_nowait(error)
             self._end(live, Event.FAIL)
 
+    def fail_reader(self, live: RequestState, error: OutriderError) -> None:
+        """The same, also of one that has ended and not been told all."""
+        if live.sequence.state.is_final:
+            live.chunks.put_nowait(error)
+        else:
+            self.fail(live.sequence, error)
+
     def fail_all(self, error: OutriderError) -> None:
         for live in list(self._live.values()):
             self.fail(live.sequence, error)

@@ -17,6 +17,10 @@ class Detokenizer:
         self._held = ""  # decoded, not released: it may be the beginning of a stop string
         self.is_stopped = False
 
+    @property
+    def has_stops(self) -> bool:
+        return bool(self._stops)
+
     def push(self, token_id: int) -> bool:
         """Take one id; True if a stop string is complete with it."""
         self._extend(self._decoder.step(token_id))

@@ -178,21 +178,32 @@ async def bench_ids(stream):
 
 
 class Breaking:
-    """Stop rules that fail at the third commit, as a library's decoder may."""
+    """Stop rules that fail at the third commit, as a library's decoder may: while it is decided,
+    or while it is told.
+    """
 
-    def __init__(self):
-        self.num_left = 2
+    def __init__(self, where, ends=False):
+        self.where, self.ends, self.num_left = where, ends, 3
 
     def cut(self, ids, num_left):
-        if self.num_left == 0:
-            raise ValueError("Invalid prefix")
         self.num_left -= 1
-        return ids, "", None
+        self._fail("cut")
+        return ids, FinishReason.STOP if self.ends and not self.num_left else None
+
+    def text(self, ids, reason):
+        self._fail("text")
+        return ""
+
+    def _fail(self, where):
+        if where == self.where and not self.num_left:
+            raise ValueError("Invalid prefix")
 
 
-async def test_a_row_that_cannot_be_committed_ends_alone():
+@pytest.mark.parametrize(("where", "ends"), [("cut", False), ("text", False), ("text", True)])
+async def test_a_row_that_cannot_be_committed_ends_alone(where, ends):
     async with Bench(k=4) as bench:
-        broken = asyncio.create_task(ids_of(bench.submit((4, 5), rules=Breaking())))
+        rules = Breaking(where, ends)
+        broken = asyncio.create_task(ids_of(bench.submit((4, 5), rules=rules)))
         others = await asyncio.gather(*(bench.ids((1, 2, i), 40) for i in range(5)))
         with pytest.raises(OutriderError, match="could not be continued: ValueError: Invalid"):
             await broken

@@ -35,8 +35,8 @@ def run(tokenizer, text, stops=(), sizes=(1,), end_ids=(), max_tokens=10_000, id
     for size in itertools.cycle(sizes):
         if at >= len(ids):
             return pieces, kept, None
-        part, piece, reason = rules.cut(tuple(ids[at : at + size]), max_tokens - len(kept))
-        pieces.append(piece)
+        part, reason = rules.cut(tuple(ids[at : at + size]), max_tokens - len(kept))
+        pieces.append(rules.text(part, reason))
         kept += part
         at += size
         if reason is not None:

@@ -29,7 +29,8 @@ def chunks_of(
     rules = StoppingCriteria(tokenizer.stream((), (stop,)), ())
     chunks, left = [], ids
     for size in itertools.cycle(sizes):
-        taken, text, reason = rules.cut(tuple(left[:size]), len(left))
+        taken, reason = rules.cut(tuple(left[:size]), len(left))
+        text = rules.text(taken, reason)
         chunks.append(OutputDelta(taken, (0.0,) * len(taken), text, finish_reason=reason))
         left = left[size:]
         if reason is not None:

@@ -1,0 +1,73 @@
+"""What a round committed, on its way to the readers: made into text, counted and told while the
+target is at the next round.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from outrider.actors.engine.streams import OutputProcessor, RequestState, pairs
+from outrider.actors.errors import OutriderError
+from outrider.actors.scheduling.request import FinishReason, OutputDelta
+from outrider.actors.spec_decode.proposer import Proposal
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.transport.rows import VerdictRow
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Commit:
+    """Of one sequence, decided."""
+
+    live: RequestState
+    ids: tuple[int, ...]
+    reason: FinishReason | None
+    proposal: Proposal
+    verdict: VerdictRow
+    k_reason: str
+    queued_s: float | None
+
+    def delta(self) -> OutputDelta:
+        num_ids = len(self.ids)
+        return OutputDelta(
+            token_ids=self.ids,
+            logprobs=self.verdict.logprobs[:num_ids],
+            text=self.live.rules.text(self.ids, self.reason),
+            top_logprobs=tuple(pairs(row) for row in self.verdict.top[:num_ids]),
+            drafter=self.proposal.drafter,
+            num_drafted=len(self.proposal.tokens),
+            num_accepted=self.verdict.num_accepted,
+            k_reason=self.k_reason,
+            queued_s=self.queued_s,
+            num_cached=0 if self.queued_s is None else self.live.sequence.num_cached,
+            finish_reason=self.reason,
+        )
+
+
+class Delivery:
+    """Commits that nobody has been told of yet."""
+
+    def __init__(self, streams: OutputProcessor, statistics: Statistics) -> None:
+        self._streams = streams
+        self._statistics = statistics
+        self._commits: list[Commit] = []
+
+    def add(self, commit: Commit) -> None:
+        self._commits.append(commit)
+
+    def run(self) -> None:
+        """Tell of all that there are."""
+        commits, self._commits = self._commits, []
+        self._statistics.add(
+            num_drafted=sum(len(commit.proposal.tokens) for commit in commits),
+            num_accepted=sum(commit.verdict.num_accepted for commit in commits),
+            num_tokens=sum(len(commit.ids) for commit in commits),
+            num_rows=len(commits),
+        )
+        for commit in commits:
+            try:
+                commit.live.chunk(commit.delta())
+            except Exception as error:  # a bug of ours, or a library's: the others' texts go on
+                log.exception("sequence %d could not be told", commit.live.sequence.seq_id)
+                message = f"The answer could not be continued: {type(error).__name__}: {error}"
+                self._streams.fail_reader(commit.live, OutriderError(message))
