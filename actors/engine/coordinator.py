@@ -25,7 +25,7 @@ from outrider.actors.engine.suspects import Suspects
 from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
-from outrider.actors.lookahead.round_report import Lookup, RowReport
+from outrider.actors.lookahead.round_report import Lookup
 from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
@@ -157,18 +157,17 @@ class Coordinator:
         trip = self._round_trip
         result = await (trip.run_plainly(plan) if is_plain else trip.run(plan))
         await self._fail(result.judged)
-        rows = self._commit(result)
+        self._commit(result)
         bounds = (started, scheduled, result.proposed, result.verified, self._clock())
-        self._account(bounds, result.judged.reply, rows, num_prompt_tokens)
+        self._account(bounds, result.judged.reply, num_prompt_tokens)
 
     def _account(
         self,
         bounds: tuple[float, float, float, float, float],
         verdicts: VerifyReply,
-        rows: list[RowReport],
         num_prompt_tokens: int,
     ) -> None:
-        """Into the statistics, the controller and the trace."""
+        """Into the statistics and the trace; the rest while the target is at the next round."""
         started, scheduled, proposed, verified, committed = bounds
         self._statistics.add(
             schedule_s=scheduled - started,
@@ -177,11 +176,8 @@ class Coordinator:
             commit_s=committed - verified,
         )
         times = verdicts.times
-        learn = partial(self._proposer.observe, rows, num_prompt_tokens, times.total_s)
-        # While the target is at the next round: the choice for that one is as good without.
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._delivery.run)
-        loop.call_soon(learn, committed - started)
+        tell = partial(self._tell, num_prompt_tokens, times.total_s, committed - started)
+        asyncio.get_running_loop().call_soon(tell)
         if self._trace.is_on:
             record_round(
                 self._trace,
@@ -190,6 +186,11 @@ class Coordinator:
                 num_prefill=num_prompt_tokens,
                 target=(times.started_s, times.parts),
             )
+
+    def _tell(self, num_prompt_tokens: int, verify_s: float, round_s: float) -> None:
+        """What was committed, to readers and controller."""
+        rows = [commit.report() for commit in self._delivery.run()]
+        self._proposer.observe(rows, num_prompt_tokens, verify_s, round_s)
 
     async def _attend(self) -> None:
         """Wait until the target is up. A new one is told of every running sequence."""
@@ -227,8 +228,8 @@ class Coordinator:
 
     # commit
 
-    def _commit(self, result: RoundResult) -> list[RowReport]:
-        rows, verdicts = [], result.judged.reply
+    def _commit(self, result: RoundResult) -> None:
+        verdicts = result.judged.reply
         for seq_id, size in result.judged.num_prefilled.items():
             if (live := self._streams.find(seq_id)) is not None:
                 live.sequence.num_prefilled += size
@@ -244,15 +245,14 @@ class Coordinator:
                 continue
             proposal = result.proposals.get(verdict.seq_id, NOTHING)
             try:
-                rows.append(self._commit_one(live, proposal, verdict))
+                self._commit_one(live, proposal, verdict)
             except Exception as error:  # a bug of ours, or a library's: the others' texts go on
                 log.exception("sequence %d could not be committed", verdict.seq_id)
                 message = f"The answer could not be continued: {type(error).__name__}: {error}"
                 self._streams.fail(live.sequence, OutriderError(message))
-        return rows
 
-    def _commit_one(self, live: RequestState, proposal: Proposal, verdict: VerdictRow) -> RowReport:
-        sequence, num_drafted = live.sequence, len(proposal.tokens)
+    def _commit_one(self, live: RequestState, proposal: Proposal, verdict: VerdictRow) -> None:
+        sequence = live.sequence
         if sequence.state is State.PREFILLING:
             sequence.num_prefilled += sequence.num_to_prefill
             sequence.apply(Event.PREFILLED)
@@ -262,14 +262,14 @@ class Coordinator:
         sequence.commit(ids)
         queued_s, sequence.queued_s = sequence.queued_s, None
         k_reason = self._proposer.draft_length.reason(sequence)
-        self._delivery.add(Commit(live, ids, reason, proposal, verdict, k_reason, queued_s))
         lookup = Lookup.UNASKED
         if reason is not None:
             self._streams.finish(live, reason)
         else:
             lookup = self._proposer.draft.look_up(sequence)
-        is_ours = sequence.request.speculation.is_free and not sequence.is_plain
-        return RowReport(proposal.drafter, num_drafted, verdict.num_accepted, lookup, is_ours)
+        self._delivery.commits.append(
+            Commit(live, ids, reason, proposal, verdict, k_reason, queued_s, lookup)
+        )
 
     def _fail_all(self, error: OutriderError) -> None:
         self._delivery.run()

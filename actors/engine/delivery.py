@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outrider.actors.engine.streams import OutputProcessor, RequestState, pairs
 from outrider.actors.errors import OutriderError
+from outrider.actors.lookahead.round_report import Lookup, RowReport
 from outrider.actors.scheduling.request import FinishReason, OutputDelta
 from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.telemetry.statistics import Statistics
@@ -26,6 +27,14 @@ class Commit:
     verdict: VerdictRow
     k_reason: str
     queued_s: float | None
+    lookup: Lookup
+
+    def report(self) -> RowReport:
+        """For the controller."""
+        sequence = self.live.sequence
+        is_ours = sequence.request.speculation.is_free and not sequence.is_plain
+        drafter, num_drafted = self.proposal.drafter, len(self.proposal.tokens)
+        return RowReport(drafter, num_drafted, self.verdict.num_accepted, self.lookup, is_ours)
 
     def delta(self) -> OutputDelta:
         num_ids = len(self.ids)
@@ -45,19 +54,16 @@ class Commit:
 
 
 class Delivery:
-    """Commits that nobody has been told of yet."""
+    """Tells readers and statistics of commits, each once."""
 
     def __init__(self, streams: OutputProcessor, statistics: Statistics) -> None:
         self._streams = streams
         self._statistics = statistics
-        self._commits: list[Commit] = []
+        self.commits: list[Commit] = []  # that nobody has been told of yet
 
-    def add(self, commit: Commit) -> None:
-        self._commits.append(commit)
-
-    def run(self) -> None:
-        """Tell of all that there are."""
-        commits, self._commits = self._commits, []
+    def run(self) -> list[Commit]:
+        """Tell of all that there are; which those were."""
+        commits, self.commits = self.commits, []
         self._statistics.add(
             num_drafted=sum(len(commit.proposal.tokens) for commit in commits),
             num_accepted=sum(commit.verdict.num_accepted for commit in commits),
@@ -71,3 +77,4 @@ class Delivery:
                 log.exception("sequence %d could not be told", commit.live.sequence.seq_id)
                 message = f"The answer could not be continued: {type(error).__name__}: {error}"
                 self._streams.fail_reader(commit.live, OutriderError(message))
+        return commits

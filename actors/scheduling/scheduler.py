@@ -128,11 +128,13 @@ class Scheduler:
         """Move the newest of the least important back to waiting, if the plan needs more pages
         than are free.
         """
+        if len(self.running) == 1 or self._most_growth(plan) <= num_free:
+            return None
         need = sum(map(self._growth, plan.rows)) + sum(
             self._pages(s.num_computed + size) - self._pages(s.num_computed)
             for s, size in plan.prefill
         )
-        if need <= num_free or len(self.running) == 1:
+        if need <= num_free:
             return None
         newest = max(reversed(self.running), key=lambda s: s.request.priority)
         newest.preempt()
@@ -169,6 +171,11 @@ class Scheduler:
     def _growth(self, sequence: Sequence) -> int:
         """Pages that a verdict may need beyond those it has: its text, and the longest proposal."""
         return self._pages(sequence.num_committed + MAX_K) - self._pages(sequence.num_computed)
+
+    def _most_growth(self, plan: SchedulerOutput) -> int:
+        """Pages that a round cannot need more of, known without a look at each sequence."""
+        size = plan.num_prompt_tokens + MAX_K * len(plan.rows)
+        return size // self.limits.page_size + 2 * len(plan.sequences)
 
     def _has_room(self, sequence: Sequence, num_free: int) -> bool:
         """Beside what the running ones need to be computed, and a page for each to grow into."""

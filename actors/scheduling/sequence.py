@@ -21,6 +21,8 @@ class State(Enum):
     FAILED = auto()
     CANCELLED = auto()
 
+    __hash__ = object.__hash__  # Enum's own, of the name, takes longer than the lookup
+
     @property
     def is_final(self) -> bool:
         return self in (State.FINISHED, State.FAILED, State.CANCELLED)
@@ -37,6 +39,8 @@ class Event(Enum):
     FINISH = auto()
     FAIL = auto()
     CANCEL = auto()
+
+    __hash__ = object.__hash__
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {

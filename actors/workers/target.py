@@ -7,11 +7,10 @@ with the next proposal.
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
-from itertools import islice
+from itertools import accumulate, islice
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from outrider.actors.errors import ProtocolViolation
@@ -54,48 +53,29 @@ class TargetWorker(ModelWorker):
 
     def _verified(self, message: Verify) -> VerifyReply:
         timer = StepTimer(self.runner.loaded.device)
-        chunks = [self._chunk(row) for row in message.rows]
-        chunks += [self._prefill_chunk(row) for row in message.prefill]
         sequences = [self.find(seq_id) for seq_id in message.seq_ids]
+        rows, judged = message.rows, sequences[: len(message.rows)]
+        chunks = list(map(_chunk, rows, judged))
+        chunks += map(_prefill_chunk, message.prefill, sequences[len(rows) :])
         prompts = PromptLogprobs(chunks, sequences)
         with timer.part("forward"):
             logits = self.runner.forward(prompts.chunks)
-        rows: tuple[VerdictRow, ...] = ()
-        if message.rows:
+        answers: tuple[VerdictRow, ...] = ()
+        if rows:
             wanted = prompts.rest(logits)
-            batch = self._verify_batch(message.rows, wanted)
+            batch = self._verify_batch(rows, judged, wanted)
             with timer.part("verdict"):
                 verdicts = self.backend.verify(batch)
-            rows = self._commit_all(message.rows, verdicts, wanted)
+            answers = tuple(self._commit_all(rows, judged, verdicts))
+            answers = _with_top(rows, judged, answers, wanted)
         told = prompts.rows(logits)
         for sequence in sequences:
             self.cache_full_pages(sequence, sequence.cache.len)
-        return VerifyReply(rows, timer.times(), self.runner.num_free_pages, told)
-
-    def _chunk(self, row: VerifyRow) -> Segment:
-        sequence = self.find(row.seq_id)
-        if row.num_committed != len(sequence.ids):
-            raise ProtocolViolation(
-                f"Got num_committed={row.num_committed} for sequence {row.seq_id}, "
-                f"expected {len(sequence.ids)}"
-            )
-        tokens = [*sequence.pending, *row.tokens]
-        return Segment(sequence.cache, tokens, num_logits=len(row.tokens) + 1)
-
-    def _prefill_chunk(self, row: PrefillRow) -> Segment:
-        sequence = self.find(row.seq_id)
-        start = sequence.cache.len
-        if start + row.num_tokens >= len(sequence.ids):
-            raise ProtocolViolation(
-                f"Got {row.num_tokens} tokens to prefill in sequence {row.seq_id}, "
-                f"expected fewer than {len(sequence.ids) - start}"
-            )
-        return Segment(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
+        return VerifyReply(answers, timer.times(), self.runner.num_free_pages, told)
 
     def _verify_batch(
-        self, rows: Many[VerifyRow], logits: torch.Tensor
+        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], logits: torch.Tensor
     ) -> VerifyBatch[torch.Tensor]:
-        sequences = [self.find(row.seq_id) for row in rows]
         sampling = self.sampling(tuple(row.seq_id for row in rows))
         for sequence in sequences:
             if sequence.processor is not None:
@@ -105,56 +85,67 @@ class TargetWorker(ModelWorker):
         return VerifyBatch(logits, _proposals_of(rows, sequences), sampling, edits)
 
     def _commit_all(
-        self, rows: Many[VerifyRow], verdicts: Verdicts, logits: torch.Tensor
-    ) -> tuple[VerdictRow, ...]:
-        answers = [
-            self._commit(
-                row,
-                self.find(row.seq_id),
-                int(verdicts.num_accepted[i]),
-                int(verdicts.token[i]),
-                verdicts.logprobs[i],
-                int(verdicts.error[i]),
-            )
-            for i, row in enumerate(rows)
-        ]
-        asked, at = [], 0
-        for row, answer in zip(rows, answers, strict=True):
-            num_top = 0 if answer.error else self.find(row.seq_id).row.num_top
-            num_told = answer.num_accepted + 1 if num_top else 0
-            asked += [AskedRow(at + i, num_top) for i in range(num_told)]
-            at += len(row.tokens) + 1
-        found = iter(told_rows(logits, asked))
-        return tuple(self._with_top(*pair, found) for pair in zip(rows, answers, strict=True))
+        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], verdicts: Verdicts
+    ) -> Iterator[VerdictRow]:
+        """Keep the accepted rows and the new ids; KV beyond them is rolled back."""
+        arrays = (verdicts.num_accepted, verdicts.token, verdicts.logprobs, verdicts.error)
+        found = zip(*(array.tolist() for array in arrays), strict=True)
+        for row, sequence, (count, token, logprobs, error) in zip(
+            rows, sequences, found, strict=True
+        ):
+            self.runner.rollback(sequence.cache, row.num_committed + (0 if error else count))
+            if error:
+                message = "the target's logits hold no finite value"
+                yield VerdictRow(row.seq_id, row.id, 0, 0, (), message)
+                continue
+            sequence.ids += (*row.tokens[:count], token)
+            yield VerdictRow(row.seq_id, row.id, count, token, tuple(logprobs[: count + 1]), "")
 
-    def _with_top(
-        self, row: VerifyRow, answer: VerdictRow, found: Iterator[tuple[I32, F32]]
-    ) -> VerdictRow:
-        """The answer with the likeliest ids of each of its tokens' rows, where they are wanted."""
-        if answer.error or not self.find(row.seq_id).row.num_top:
-            return answer
-        ids = (*row.tokens[: answer.num_accepted], answer.token)
-        likeliest = islice(found, len(ids))
-        top = tuple(map(_agreeing, likeliest, ids, answer.logprobs))
-        return msgspec.structs.replace(answer, top=top)
 
-    def _commit(
-        self,
-        row: VerifyRow,
-        sequence: WorkerSequence,
-        num_accepted: int,
-        token: int,
-        logprobs: npt.NDArray[np.float32],
-        error: int,
-    ) -> VerdictRow:
-        """Keep the accepted rows and the new id; KV beyond them is rolled back."""
-        self.runner.rollback(sequence.cache, row.num_committed + (0 if error else num_accepted))
-        if error:
-            message = "the target's logits hold no finite value"
-            return VerdictRow(row.seq_id, row.id, 0, 0, (), message)
-        sequence.ids += [*row.tokens[:num_accepted], token]
-        raw = tuple(logprobs[: num_accepted + 1].tolist())
-        return VerdictRow(row.seq_id, row.id, num_accepted, token, raw, "")
+def _chunk(row: VerifyRow, sequence: WorkerSequence) -> Segment:
+    if row.num_committed != len(sequence.ids):
+        raise ProtocolViolation(
+            f"Got num_committed={row.num_committed} for sequence {row.seq_id}, "
+            f"expected {len(sequence.ids)}"
+        )
+    tokens = [*sequence.pending, *row.tokens]
+    return Segment(sequence.cache, tokens, num_logits=len(row.tokens) + 1)
+
+
+def _prefill_chunk(row: PrefillRow, sequence: WorkerSequence) -> Segment:
+    start = sequence.cache.len
+    if start + row.num_tokens >= len(sequence.ids):
+        raise ProtocolViolation(
+            f"Got {row.num_tokens} tokens to prefill in sequence {row.seq_id}, "
+            f"expected fewer than {len(sequence.ids) - start}"
+        )
+    return Segment(sequence.cache, sequence.ids[start : start + row.num_tokens], num_logits=0)
+
+
+def _with_top(
+    rows: Many[VerifyRow],
+    sequences: Many[WorkerSequence],
+    answers: tuple[VerdictRow, ...],
+    logits: torch.Tensor,
+) -> tuple[VerdictRow, ...]:
+    """The answers with the likeliest ids of each of their tokens' rows, where they are wanted."""
+    tops = [0 if a.error else s.row.num_top for s, a in zip(sequences, answers, strict=True)]
+    if not any(tops):
+        return answers
+    starts = accumulate((len(row.tokens) + 1 for row in rows), initial=0)
+    asked = [
+        AskedRow(start + at, num_top)
+        for start, num_top, answer in zip(starts, tops, answers, strict=False)
+        for at in range(answer.num_accepted + 1 if num_top else 0)
+    ]
+    found, told = iter(told_rows(logits, asked)), []
+    for row, num_top, answer in zip(rows, tops, answers, strict=True):
+        if num_top:
+            ids = (*row.tokens[: answer.num_accepted], answer.token)
+            top = map(_agreeing, islice(found, len(ids)), ids, answer.logprobs)
+            answer = msgspec.structs.replace(answer, top=tuple(top))
+        told.append(answer)
+    return tuple(told)
 
 
 def _agreeing(likeliest: tuple[I32, F32], token_id: int, logprob: float) -> TopRow:
@@ -196,7 +187,7 @@ def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Spe
 def _supports(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Iterator[SparseRow | None]:
     """Per drafted token, the sparse row it was drawn from, or None where it is one-hot."""
     for row, sequence in zip(rows, sequences, strict=True):
-        if acceptance_rule(sequence.row.sampling) is AcceptanceRule.REJECTION and row.rows:
+        if row.rows and acceptance_rule(sequence.row.sampling) is AcceptanceRule.REJECTION:
             if len(row.rows) != len(row.tokens):
                 raise ProtocolViolation(
                     f"Got {len(row.rows)} draft rows for {len(row.tokens)} tokens, expected equal"
