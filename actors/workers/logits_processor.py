@@ -5,80 +5,24 @@ of the committed text and of the drafted tokens before it. Draft and target edit
 would guess what cannot come.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.actors.text.grammar import ALL, GrammarCompiler, GrammarMatcher, Mask, bits_of
 from outrider.actors.transport.rows import LogitsParams
-from outrider.kernels.contract.arrays import F32
+from outrider.actors.workers.token_edits import Entries, TokenEdits
 from outrider.kernels.contract.logits_edits import LogitsEdits
 
-Flags = npt.NDArray[np.bool_]
 Path = Many[int]  # drafted tokens after the committed text
 GrammarsFor = Callable[[Many[int]], GrammarCompiler]  # by the ids that end a text
 
 
-@dataclass(frozen=True, slots=True)
-class _Entries:
-    """Edits of one row, by ascending id."""
-
-    ids: npt.NDArray[np.int32]
-    bias: F32
-    repetition: F32
-    penalty: F32
-
-
-NOTHING = _Entries(
+NOTHING = Entries(
     np.empty(0, np.int32), *(np.empty(0, np.float32) for _ in ("bias", "repetition", "penalty"))
 )
-
-
-@dataclass(slots=True)
-class _Touched:
-    """The ids that a text or a request has anything to say of, ascending: few, of a vocabulary."""
-
-    ids: npt.NDArray[np.int64]
-    bias: F32
-    is_in_text: Flags  # prompt and output
-    count: F32  # in the output
-
-    def add(self, prompt: Many[int], output: Many[int]) -> "_Touched":
-        """The same with these ids too."""
-        text = sorted({*prompt, *output})
-        if not text:
-            return self
-        grown = self._holding(np.array(text, np.int64))
-        grown.is_in_text[np.searchsorted(grown.ids, text)] = True
-        for token_id, num in Counter(output).items():
-            grown.count[np.searchsorted(grown.ids, token_id)] += np.float32(num)
-        return grown
-
-    def _holding(self, ids: npt.NDArray[np.int64]) -> "_Touched":
-        """A copy that has a place for each of these, which ascend."""
-        at = np.searchsorted(self.ids, ids)
-        is_known = np.zeros(ids.size, bool)
-        is_known[at < self.ids.size] = self.ids[at[at < self.ids.size]] == ids[at < self.ids.size]
-        at, new = at[~is_known], ids[~is_known]
-        if not new.size:
-            return _Touched(self.ids, self.bias.copy(), self.is_in_text.copy(), self.count.copy())
-        return _Touched(
-            np.insert(self.ids, at, new),
-            np.insert(self.bias, at, np.float32(0)),
-            np.insert(self.is_in_text, at, False),
-            np.insert(self.count, at, np.float32(0)),
-        )
-
-    def with_ends(self, ids: Many[int]) -> "_Touched":
-        """The same with these ids banned."""
-        grown = self._holding(np.array(sorted(set(ids)), np.int64))
-        grown.bias[np.searchsorted(grown.ids, ids)] = -np.inf
-        return grown
 
 
 class LogitsProcessor:
@@ -94,13 +38,8 @@ class LogitsProcessor:
         for token_id, bias in zip(params.bias_ids, params.bias, strict=True):
             if token_id < width:
                 biases[token_id] = biases.get(token_id, np.float32(0)) + np.float32(bias)
-        ids = np.array(sorted(biases), np.int64)
-        self._touched = _Touched(
-            ids,
-            np.array([biases[i] for i in ids.tolist()], np.float32),
-            np.zeros(ids.size, bool),
-            np.zeros(ids.size, np.float32),
-        )
+        self._edits = TokenEdits(params)  # of what is committed
+        self._edits.bias(list(biases.items()))
         self._ends = sorted(token_id for token_id in params.end_ids if token_id < width)
         self._num_taken = 0
         self._end_bits = bits_of(self._ends, width)
@@ -115,20 +54,21 @@ class LogitsProcessor:
 
     def take(self, ids: Many[int]) -> None:
         """Take in what is new of the committed text, prompt included."""
-        self._touched = self._after(self._touched, ids[self._num_taken :], self._num_taken)
+        self._read(self._edits, ids[self._num_taken :], self._num_taken)
         if self._matcher is not None:
             self._matcher.advance(ids[max(self._num_taken, self._prompt_len) :])
         self._num_taken = len(ids)
 
-    def rows(self, path: Path, num_skipped: int = 0) -> list[_Entries]:
+    def rows(self, path: Path, num_skipped: int = 0) -> list[Entries]:
         """The entries after each prefix of `path`, the shortest left out. Changes nothing."""
-        rows, touched = [], self._touched
+        rows, edits = [], self._edits
         for at in range(len(path) + 1):
             position = self._num_taken + at
-            if at:
-                touched = self._after(touched, path[at - 1 : at], position - 1)
+            if at and self._has_penalties:
+                edits = edits.copy()
+                self._read(edits, path[at - 1 : at], position - 1)
             if at >= num_skipped:
-                rows.append(self._entries(position - self._prompt_len, touched))
+                rows.append(self._entries(edits, position - self._prompt_len))
         return rows
 
     def mask(self, path: Path, out: Mask, num_skipped: int = 0) -> None:
@@ -146,32 +86,18 @@ class LogitsProcessor:
             if others.any():
                 row[:] = others
 
-    def _after(self, touched: _Touched, ids: Many[int], start: int) -> _Touched:
-        """What is touched after these ids too, the first of which stands at `start`."""
-        if not self._has_penalties:
-            return touched
-        num_prompt = max(0, self._prompt_len - start)
-        known = [
-            [i for i in part if i < self._width] for part in (ids[:num_prompt], ids[num_prompt:])
-        ]
-        return touched.add(*known)
+    def _read(self, edits: TokenEdits, ids: Many[int], start: int) -> None:
+        """These follow too, the first of them at `start`."""
+        if self._has_penalties:
+            num_prompt = max(0, self._prompt_len - start)
+            known = [i for i in ids[:num_prompt] if i < self._width]
+            edits.read(known, [i for i in ids[num_prompt:] if i < self._width])
 
-    def _entries(self, num_output: int, touched: _Touched) -> _Entries:
-        params = self._params
-        if num_output < params.min_tokens and not self.has_grammar and self._ends:
-            touched = touched.with_ends(self._ends)
-        is_edited = touched.bias != 0
-        if params.repetition != 1:
-            is_edited |= touched.is_in_text
-        if params.frequency or params.presence:
-            is_edited |= touched.count > 0
-        count = touched.count[is_edited]
-        penalty: F32 = np.float32(params.frequency) * count
-        penalty += np.float32(params.presence) * np.minimum(count, np.float32(1))
-        is_in_text = touched.is_in_text[is_edited]
-        repetition = np.where(is_in_text, np.float32(params.repetition), np.float32(1))
-        ids = touched.ids[is_edited].astype(np.int32)
-        return _Entries(ids, touched.bias[is_edited], repetition, penalty)
+    def _entries(self, edits: TokenEdits, num_output: int) -> Entries:
+        if num_output < self._params.min_tokens and not self.has_grammar and self._ends:
+            edits = edits.copy()
+            edits.bias([(token_id, -np.float32(np.inf)) for token_id in self._ends])
+        return edits.entries()
 
 
 def logits_edits(
@@ -182,17 +108,17 @@ def logits_edits(
     """
     if not any(processor for processor, _ in items):
         return None
-    entries: list[_Entries] = []
+    has_grammar = any(processor and processor.has_grammar for processor, _ in items)
+    entries: list[Entries] = []
     masks: list[Mask] = []
     for processor, path in items:
         num_skipped = len(path) if is_last else 0
         num_rows = len(path) + 1 - num_skipped
         entries += processor.rows(path, num_skipped) if processor else [NOTHING] * num_rows
-        mask = np.full((num_rows, -(-width // 32)), ALL, np.uint32)
-        if processor and processor.has_grammar:
-            processor.mask(path, mask, num_skipped)
-        masks.append(mask)
-    has_grammar = any(processor and processor.has_grammar for processor, _ in items)
+        if has_grammar:
+            masks.append(np.full((num_rows, -(-width // 32)), ALL, np.uint32))
+            if processor and processor.has_grammar:
+                processor.mask(path, masks[-1], num_skipped)
     return LogitsEdits(
         num_entries=np.array([len(row.ids) for row in entries], np.int32),
         ids=np.concatenate([row.ids for row in entries]),

@@ -86,7 +86,7 @@ def test_of_a_real_vocabulary_only_what_is_touched_is_held():
     ):
         one = LogitsProcessor(given, len(prompt), 128_256, grammars=None)
         one.take([*prompt, 7, 15])  # one that is new, one of the prompt
-        assert one._touched.ids.size == num_held
+        assert one._edits.entries().ids.size == num_held
         assert max(row.ids.size for row in one.rows((8, 9))) <= num_held + 2
 
 

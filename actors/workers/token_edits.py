@@ -1,0 +1,108 @@
+"""The edits of a text's logits by the ids that it or its request has anything to say of: few, of a
+vocabulary, in ascending order. A token more costs one place, not another look at all of them.
+"""
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.actors.transport.rows import LogitsParams
+from outrider.kernels.contract.arrays import F32, I32
+
+FEW = 8  # ids that get their places one by one; more are sorted together
+IDS, BIAS, REPETITION, PENALTY, COUNT = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Edits of one row, by ascending id."""
+
+    ids: I32
+    bias: F32
+    repetition: F32
+    penalty: F32
+
+
+class TokenEdits:
+    """Those of one text, which grows."""
+
+    def __init__(self, params: LogitsParams) -> None:
+        self._params = params
+        self._num = 0
+        self._block = np.zeros((5, 16), np.int32)  # a row each: ids, and the others as float32
+        self._floats = self._block.view(np.float32)
+
+    def copy(self) -> "TokenEdits":
+        """The same, to go on in another way."""
+        other = TokenEdits(self._params)
+        other._num = self._num
+        other._replace(self._block[:, : self._num], self._num)
+        return other
+
+    def entries(self) -> Entries:
+        """As they are now; the next change is seen through them."""
+        rows, floats = self._block[:, : self._num], self._floats[:, : self._num]
+        return Entries(rows[IDS], floats[BIAS], floats[REPETITION], floats[PENALTY])
+
+    def bias(self, bias: Many[tuple[int, np.float32]]) -> None:
+        """Add to the biases of some ids; -inf bans one."""
+        for token_id, value in bias:
+            at = self._place(token_id)
+            self._floats[BIAS, at] += value
+
+    def read(self, prompt: Many[int], output: Many[int]) -> None:
+        """These ids follow: they are penalised as the request asks."""
+        if len(prompt) + len(output) > FEW:
+            self._make_places(np.array([*prompt, *output], np.int32))
+        repetition = self._params.repetition
+        if repetition != 1:
+            for token_id in {*prompt, *output}:
+                at = self._place(token_id)
+                self._floats[REPETITION, at] = repetition
+        if self._params.frequency or self._params.presence:
+            for token_id in output:
+                self._count(self._place(token_id))
+
+    def _count(self, at: int) -> None:
+        """Once more. Float32, each operation rounded (contract/logits_edits.py)."""
+        count = self._floats[COUNT, at] + np.float32(1)
+        penalty = np.float32(self._params.frequency) * count + np.float32(self._params.presence)
+        self._floats[COUNT, at], self._floats[PENALTY, at] = count, penalty
+
+    def _place(self, token_id: int) -> int:
+        """Where it stands; made where there was none."""
+        num, block = self._num, self._block
+        at = int(block[IDS, :num].searchsorted(token_id))
+        if at < num and block[IDS, at] == token_id:
+            return at
+        if num == block.shape[1]:
+            self._replace(block, 2 * num)
+            block = self._block
+        block[:, at + 1 : num + 1] = block[:, at:num]
+        self._clear(at)
+        block[IDS, at] = token_id
+        self._num += 1
+        return at
+
+    def _make_places(self, ids: I32) -> None:
+        """Of many at once."""
+        before = self._block[:, : self._num].copy()
+        merged = np.union1d(before[IDS], ids)
+        self._num = merged.size
+        self._replace(np.zeros((5, 0), np.int32), 2 * merged.size)
+        self._clear(slice(0, merged.size))
+        self._block[:, merged.searchsorted(before[IDS])] = before
+        self._block[IDS, : merged.size] = merged
+
+    def _clear(self, at: int | slice) -> None:
+        """No edit."""
+        self._block[:, at] = 0
+        self._floats[REPETITION, at] = 1
+
+    def _replace(self, kept: npt.NDArray[np.int32], size: int) -> None:
+        """Another block with these first, and some room behind them."""
+        self._block = np.zeros((5, max(16, size)), np.int32)
+        self._block[:, : kept.shape[1]] = kept
+        self._floats = self._block.view(np.float32)
