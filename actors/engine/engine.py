@@ -13,6 +13,7 @@ from typing import Literal
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.coordinator import Coordinator
+from outrider.actors.engine.grammar_check import GrammarCheck
 from outrider.actors.engine.info import EngineHealth, EngineInfo
 from outrider.actors.engine.request_check import check
 from outrider.actors.engine.streams import OutputStream, over
@@ -67,7 +68,7 @@ class Engine:
         self._resources = resources
         self._is_stopping = False
         self._num_seqs = 0
-        self._grammars = tokenizer.grammars(info.eos_ids, info.vocab_size)
+        self._grammars = GrammarCheck(worker_group.target, worker_group.draft, info.eos_ids)
 
     @classmethod
     async def start(
@@ -131,9 +132,9 @@ class Engine:
         """Raises Overloaded unless all of them find room in the queue: half an answer is none."""
         self._scheduler.check_room(len(requests), requests[0].tenant)
 
-    def check_grammar(self, grammar: Grammar) -> None:
-        """Compile it, which may take a while: call this off the loop. Raises InvalidRequest."""
-        self._grammars.matcher(grammar)
+    async def check_grammar(self, grammar: Grammar, timeout_s: float) -> None:
+        """Have the workers compile it. Raises as `GrammarCheck.compile`."""
+        await self._grammars.compile(grammar, timeout_s)
 
     def generate(self, request: Request) -> OutputStream:
         """Begin a request; its chunks as they come. Raises as `check` does."""

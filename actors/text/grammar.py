@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 import llguidance
 import numpy as np
 import numpy.typing as npt
-from llguidance.hf import from_tokenizer
-from transformers import PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
@@ -46,21 +44,42 @@ JSON_GAP = r"( |\n[ \t]{0,32})?"  # between JSON's tokens: without a bound a tex
 class GrammarMatcher:
     """Where one text stands in its grammar."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, eos_bits: Mask) -> None:
-        self._matcher = matcher
+    def __init__(
+        self, matcher: llguidance.LLMatcher, eos_bits: Mask, is_over: bool = False
+    ) -> None:
+        self.inner = matcher
         self._eos_bits = eos_bits
-        self._is_over = False  # fulfilled, or left: nothing but the end is allowed
+        self._is_over = is_over  # fulfilled, or left: nothing but the end is allowed
         self._num_masks = 0
         self._spent_s = 0.0  # on them
 
     def copy(self) -> GrammarMatcher:
         """Another text at the same place."""
-        return GrammarMatcher(self._matcher.deep_copy(), self._eos_bits)
+        return GrammarMatcher(self.inner.deep_copy(), self._eos_bits, self._is_over)
 
     def advance(self, ids: Many[int]) -> None:
         """Take committed ids in. Raises InvalidRequest beyond the library's limits."""
         for token_id in ids:
             self._is_over = self._is_over or not self._consume(token_id)
+
+    def enter(self, path: Many[int]) -> bool:
+        """Go on by these ids until `leave`; False, and stay, where nothing but the end is allowed,
+        or they are not.
+        """
+        if self._is_over:
+            return False
+        num_taken: int = self.inner.try_consume_tokens(list(path))
+        self._check()
+        if num_taken == len(path) and not self.inner.is_stopped():
+            return True
+        self.inner.rollback(num_taken)
+        return False
+
+    def leave(self, num_ids: int) -> None:
+        """Go back as far. Raises InvalidRequest beyond the library's limits."""
+        self._check()
+        if num_ids:
+            self.inner.rollback(num_ids)
 
     def masks(self, path: Many[int], out: Mask, num_skipped: int = 0) -> None:
         """The ids allowed after each prefix of `path` but the first ones, bit by bit. Changes
@@ -79,20 +98,20 @@ class GrammarMatcher:
                 break
             num_taken += 1
         if num_taken:
-            self._matcher.rollback(num_taken)
+            self.inner.rollback(num_taken)
         self._is_over = was_over
 
     def _consume(self, token_id: int) -> bool:
-        taken: int = self._matcher.try_consume_tokens([token_id])
+        taken: int = self.inner.try_consume_tokens([token_id])
         self._check()
         return taken == 1
 
     def _fill(self, out: Mask) -> None:
-        if self._is_over or self._matcher.is_stopped():
+        if self._is_over or self.inner.is_stopped():
             out[:] = self._eos_bits
             return
         started = time.thread_time()
-        self._matcher.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
+        self.inner.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
         self._check()
         self._num_masks += 1
         self._spent_s += time.thread_time() - started
@@ -105,26 +124,23 @@ class GrammarMatcher:
 
     def _check(self) -> None:
         """An error makes everything stop as if the text were complete, and is never left."""
-        if self._matcher.is_error():
-            reason = _first_line(self._matcher.get_error())
+        if self.inner.is_error():
+            reason = _first_line(self.inner.get_error())
             raise InvalidRequest(f"Got a grammar beyond what can be followed: {reason}", PARAM)
 
 
 class GrammarCompiler:
     """Compiles grammars for one tokenizer, each text once. May be asked from several threads."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_ids: Many[int], width: int) -> None:
-        """`width`: ids that a row of logits has, padding included."""
+    def __init__(self, folder: Path, eos_ids: Many[int], width: int) -> None:
+        """Over the tokenizer of a model's folder; `width`: ids that a row of logits has, padding
+        included. With a large vocabulary this takes a second, in which no other thread runs.
+        """
         self._eos_bits = bits_of(eos_ids, width)
-        self._tokenizer = from_tokenizer(tokenizer, n_vocab=width, eos_token=list(eos_ids))
+        text = (folder / "tokenizer.json").read_text()
+        self._tokenizer = llguidance.LLTokenizer(text, n_vocab=width, eos_token=list(eos_ids))
         self._known: OrderedDict[Grammar, GrammarMatcher] = OrderedDict()  # used last comes last
         self._lock = threading.Lock()
-
-    @classmethod
-    def of(cls, folder: Path, eos_ids: Many[int], width: int) -> GrammarCompiler:
-        """Those of a model's folder."""
-        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
-        return cls(tokenizer, eos_ids, width)
 
     def matcher(self, grammar: Grammar) -> GrammarMatcher:
         """At the text's beginning. Raises InvalidRequest."""

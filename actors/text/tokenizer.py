@@ -11,7 +11,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
 from outrider.actors.text.detokenizer import Detokenizer
-from outrider.actors.text.grammar import GrammarCompiler
 from outrider.actors.text.incremental_decoder import TokenBytes
 
 
@@ -81,10 +80,6 @@ class Tokenizer:
         except (TemplateError, TypeError, KeyError, ValueError) as error:
             raise InvalidRequest(f"The chat template refused: {error}", "messages") from error
         return list(ids)
-
-    def grammars(self, eos_ids: Many[int], width: int) -> GrammarCompiler:
-        """Compiles grammars over this tokenizer; `width` is of a row of logits."""
-        return GrammarCompiler(self._tokenizer, eos_ids, width)
 
     def stream(self, prompt_ids: Many[int], stops: Many[str]) -> Detokenizer:
         """The text of one sequence, as it comes."""

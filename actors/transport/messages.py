@@ -173,6 +173,14 @@ class WorkerInfo(Message, frozen=True):
     token_s: float = 0.0  # seconds of a forward for each of its tokens, as it began; 0: not timed
 
 
+class Compile(Message, frozen=True):
+    """Have this grammar ready. Answered beside the model's steps, by Done or WorkerError."""
+
+    kind: str  # of sampling.GrammarKind
+    text: str
+    eos_ids: tuple[TokenId, ...]  # all that it allows once it is fulfilled
+
+
 class Heartbeat(Message, frozen=True):
     """Pushed by a thread beside the model's, again and again."""
 
@@ -220,6 +228,7 @@ AnyMessage = (
     | Round
     | RoundReply
     | ToDraft
+    | Compile
     | Describe
     | WorkerInfo
     | Heartbeat
@@ -246,6 +255,10 @@ class Worker(Protocol):
 
     def handle(self, message: AnyMessage) -> AnyMessage:
         """The answer to a message. Raises OutriderError."""
+        ...
+
+    def compile(self, message: Compile) -> Done:
+        """May be called from another thread than the rest, meanwhile. Raises OutriderError."""
         ...
 
     def advance(self) -> AnyMessage | None:

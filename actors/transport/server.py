@@ -15,7 +15,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from outrider.actors.errors import OutriderError, ProtocolViolation
@@ -24,6 +25,7 @@ from outrider.actors.transport.framing import FrameReader, decode, encode
 from outrider.actors.transport.messages import (
     PUSH,
     AnyMessage,
+    Compile,
     Frame,
     Heartbeat,
     Worker,
@@ -38,6 +40,8 @@ HEARTBEAT_S = 0.5
 FAREWELL_S = 0.1
 DEVICE_ERRORS = {"AcceleratorError", "CUDARuntimeError", "CUDADriverError"}
 DEVICE_EXIT = 70
+
+Handle = Callable[[AnyMessage], AnyMessage]
 
 log = logging.getLogger(__name__)
 
@@ -160,15 +164,19 @@ class WorkerServer:
         arrival.register(sock, select.POLLIN)
         beat = threading.Thread(target=self._beat, args=(sock, is_over), daemon=True)
         beat.start()
+        beside = ThreadPoolExecutor(1, "outrider-beside")
         try:
             while data := sock.recv(RECEIVE_BYTES):
                 for body in reader.feed(data):
-                    answer = self._answer(body)
-                    if answer is not None:
-                        self._send(sock, encode(answer))
+                    frame = self._read(body)
+                    if isinstance(frame.body, Compile):
+                        beside.submit(self._answer, sock, frame, self._compile)
+                    else:
+                        self._answer(sock, frame, self._handle)
                 self._go_ahead(sock, arrival)
         finally:
             is_over.set()
+            beside.shutdown(wait=False, cancel_futures=True)
             beat.join(HEARTBEAT_S)
 
     def _send(self, sock: socket.socket, data: bytes) -> None:
@@ -197,16 +205,18 @@ class WorkerServer:
         if unsent:
             self._send(sock, unsent)
 
-    def _answer(self, body: bytes) -> Frame | None:
-        """The answer to a frame; none to one that was told rather than asked."""
+    def _read(self, body: bytes) -> Frame:
         try:
-            frame = decode(body)
+            return decode(body)
         except ProtocolViolation as error:  # its length was honest: the next frame can be read
             return Frame(PUSH, WorkerError(type(error).__name__, str(error)))
-        answer = self._handle(frame.body)
-        if frame.id == PUSH and not isinstance(answer, WorkerError):
-            return None
-        return Frame(frame.id, answer)
+
+    def _answer(self, sock: socket.socket, frame: Frame, handle: Handle) -> None:
+        """Answer a frame, unless it was told rather than asked."""
+        is_told = frame.id == PUSH
+        answer = frame.body if isinstance(frame.body, WorkerError) else handle(frame.body)
+        if not is_told or isinstance(answer, WorkerError):
+            self._send(sock, encode(Frame(frame.id, answer)))
 
     def _advance(self) -> AnyMessage | None:
         self._step_began = time.monotonic()
@@ -222,15 +232,24 @@ class WorkerServer:
     def _handle(self, message: AnyMessage) -> AnyMessage:
         self._step_began = time.monotonic()
         try:
-            return self._worker.handle(message)
-        except OutriderError as error:
-            return WorkerError(type(error).__name__, str(error))
-        except Exception as error:  # a bug of ours must not take the other sequences with it
-            _end_with_device(error)
-            log.exception("worker failed on %s", type(message).__name__)
-            return WorkerError(type(error).__name__, str(error))
+            return _answered(message, self._worker.handle)
         finally:
             self._step_began = None
+
+    def _compile(self, message: AnyMessage) -> AnyMessage:
+        assert isinstance(message, Compile)
+        return _answered(message, lambda _: self._worker.compile(message))
+
+
+def _answered(message: AnyMessage, handle: Handle) -> AnyMessage:
+    try:
+        return handle(message)
+    except OutriderError as error:
+        return WorkerError(type(error).__name__, str(error))
+    except Exception as error:  # a bug of ours must not take the other sequences with it
+        _end_with_device(error)
+        log.exception("worker failed on %s", type(message).__name__)
+        return WorkerError(type(error).__name__, str(error))
 
 
 def _end_with_device(error: Exception) -> None:

@@ -18,6 +18,7 @@ from outrider.actors.transport.framing import FrameReader, decode, encode
 from outrider.actors.transport.messages import (
     PUSH,
     AnyMessage,
+    Compile,
     Frame,
     Heartbeat,
     Worker,
@@ -102,7 +103,7 @@ class InlineWorkerClient:
         if self._loss is not None:
             raise self._loss
         try:
-            return self._worker.handle(message)
+            return self._handle(message)
         except OutriderError:
             raise
         except Exception as error:
@@ -111,7 +112,7 @@ class InlineWorkerClient:
     def tell(self, message: AnyMessage) -> None:
         if self._loss is not None:
             return
-        self._worker.handle(message)
+        self._handle(message)
         if self._step() and (self._ahead is None or self._ahead.done()):
             self._ahead = asyncio.get_running_loop().create_task(self._go_ahead())
 
@@ -139,6 +140,11 @@ class InlineWorkerClient:
         """As a worker's socket thread does between messages; here between whoever else runs."""
         while self._step():
             await asyncio.sleep(0)
+
+    def _handle(self, message: AnyMessage) -> AnyMessage:
+        if isinstance(message, Compile):
+            return self._worker.compile(message)
+        return self._worker.handle(message)
 
     def _step(self) -> bool:
         """Whether there was something to do."""

@@ -12,6 +12,8 @@ from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
+    Compile,
+    Done,
     Propose,
     ProposeReply,
     Round,
@@ -52,8 +54,13 @@ class ColocatedWorker:
             case _:
                 return self._target.handle(message)
 
+    def compile(self, message: Compile) -> Done:
+        self._target.compile(message)
+        return self._draft.compile(message)
+
     def advance(self) -> None:
         """Draft for the next round while the coordinator commits this one. Nothing is pushed."""
+        self._target.advance()
         asked, self._next = self._next, ()
         if asked:
             proposals = self._propose(Propose(asked, ()))

@@ -65,7 +65,7 @@ class DraftWorker(ModelWorker):
         super().__init__(runner, backend, description, shares_pages=shares_pages)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
         self._num_failed = 0  # sequences in a row that failed alone
-        self._forecaster = Forecaster(runner, backend, self._num_ids, self.sampling)
+        self._forecaster = Forecaster(runner, backend, self._num_ids, self.sampling, self.grammars)
 
     def step(self, message: AnyMessage) -> AnyMessage:
         match message:
@@ -206,7 +206,7 @@ class DraftWorker(ModelWorker):
             np.array(position, np.int32),
             vocab_size=self._num_ids,
             top_m=TOP_M,
-            edits=logits_edits(edited, logits.shape[1], is_last=True),
+            edits=logits_edits(edited, logits.shape[1], self.grammars.filler, is_last=True),
         )
         draws = self.backend.draw(batch)
         for i, chain in enumerate(chains):

@@ -25,6 +25,7 @@ from outrider.actors.workers.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.actors.workers.token_tree import Node, TokenTree
+from outrider.actors.workers.worker_grammars import WorkerGrammars
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     Backend,
@@ -61,12 +62,18 @@ class Forecaster:
     """Forecasts for the sequences of one draft worker."""
 
     def __init__(
-        self, runner: Runner, backend: Backend[torch.Tensor], num_ids: int, sampling: SamplingOf
+        self,
+        runner: Runner,
+        backend: Backend[torch.Tensor],
+        num_ids: int,
+        sampling: SamplingOf,
+        grammars: WorkerGrammars,
     ) -> None:
         self._runner = runner
         self._backend = backend
         self._num_ids = num_ids
         self._sampling = sampling
+        self._grammars = grammars
         self._forecasts: dict[int, ForecastTree] = {}
         self._failed: list[ForecastRow] = []
         self._num_failed = 0  # sequences in a row that failed alone
@@ -255,7 +262,7 @@ class Forecaster:
             vocab_size=self._num_ids,
             top_m=TOP_M,
             num_guesses=max(job.forecast.num_guesses for job in jobs),
-            edits=logits_edits(edited, logits.shape[1], is_last=True),
+            edits=logits_edits(edited, logits.shape[1], self._grammars.filler, is_last=True),
         )
         draws = self._backend.draw(batch)
         tokens, guesses, errors = draws.token.tolist(), draws.guesses.tolist(), draws.error.tolist()

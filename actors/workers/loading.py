@@ -68,7 +68,10 @@ def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
     if spec.role == "draft":
         num_ids, shares = spec.num_target_ids, spec.has_prefix_cache
         return DraftWorker(runner, backend, description, num_ids, shares_pages=shares)
-    return TargetWorker(runner, backend, description, shares_pages=spec.has_prefix_cache)
+    target = TargetWorker(runner, backend, description, shares_pages=spec.has_prefix_cache)
+    if warms_up:
+        target.grammars.load(loaded.eos_ids)
+    return target
 
 
 def _token_s(runner: Runner) -> float:

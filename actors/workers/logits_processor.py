@@ -5,19 +5,18 @@ of the committed text and of the drafted tokens before it. Draft and target edit
 would guess what cannot come.
 """
 
-from collections.abc import Callable
 from collections.abc import Sequence as Many
+from itertools import accumulate
 
 import numpy as np
 
-from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
-from outrider.actors.text.grammar import ALL, GrammarCompiler, GrammarMatcher, Mask, bits_of
+from outrider.actors.text.grammar import ALL, GrammarMatcher, Mask, bits_of
+from outrider.actors.text.grammar_masks import MaskFiller, MaskRows
 from outrider.actors.transport.rows import LogitsParams
 from outrider.actors.workers.token_edits import Entries, TokenEdits
 from outrider.kernels.contract.logits_edits import LogitsEdits
 
 Path = Many[int]  # drafted tokens after the committed text
-GrammarsFor = Callable[[Many[int]], GrammarCompiler]  # by the ids that end a text
 
 
 NOTHING = Entries(
@@ -29,9 +28,13 @@ class LogitsProcessor:
     """The edits of one sequence."""
 
     def __init__(
-        self, params: LogitsParams, prompt_len: int, width: int, grammars: GrammarsFor
+        self,
+        params: LogitsParams,
+        prompt_len: int,
+        width: int,
+        matcher: GrammarMatcher | None = None,
     ) -> None:
-        """`width`: ids in a row of logits. Raises InvalidRequest where the grammar is none."""
+        """`width`: ids in a row of logits."""
         self._params, self._prompt_len, self._width = params, prompt_len, width
         self._has_penalties = params.repetition != 1 or bool(params.frequency or params.presence)
         biases: dict[int, np.float32] = {}
@@ -43,20 +46,17 @@ class LogitsProcessor:
         self._ends = sorted(token_id for token_id in params.end_ids if token_id < width)
         self._num_taken = 0
         self._end_bits = bits_of(self._ends, width)
-        self._matcher: GrammarMatcher | None = None
-        if params.grammar_kind:
-            grammar = Grammar(GrammarKind(params.grammar_kind), params.grammar)
-            self._matcher = grammars(params.eos_ids).matcher(grammar)
-
-    @property
-    def has_grammar(self) -> bool:
-        return self._matcher is not None
+        self.matcher = matcher
+        self.first_mask: Mask | None = None  # of the committed text, where it is known already
 
     def take(self, ids: Many[int]) -> None:
         """Take in what is new of the committed text, prompt included."""
+        if len(ids) == self._num_taken:
+            return
+        self.first_mask = None
+        if self.matcher is not None:
+            self.matcher.advance(ids[max(self._num_taken, self._prompt_len) :])
         self._read(self._edits, ids[self._num_taken :], self._num_taken)
-        if self._matcher is not None:
-            self._matcher.advance(ids[max(self._num_taken, self._prompt_len) :])
         self._num_taken = len(ids)
 
     def rows(self, path: Path, num_skipped: int = 0) -> list[Entries]:
@@ -71,17 +71,14 @@ class LogitsProcessor:
                 rows.append(self._entries(edits, position - self._prompt_len))
         return rows
 
-    def mask(self, path: Path, out: Mask, num_skipped: int = 0) -> None:
-        """The ids that the grammar allows after each prefix of `path`, the ends not too early; the
-        shortest prefixes left out.
+    def keep_ends_out(self, masks: Mask, num_skipped: int = 0) -> None:
+        """Of a grammar's masks after each prefix of a path but the first ones: no end too early,
+        but where the grammar cannot go on.
 
-        A text that its grammar cannot go on with ends, however short. Shapes: out [len(path) + 1 -
-        num_skipped, ceil(V / 32)].
+        Shapes: masks [M, ceil(V / 32)].
         """
-        assert self._matcher is not None
-        self._matcher.masks(path, out, num_skipped)
         num_early = self._params.min_tokens - (self._num_taken - self._prompt_len) - num_skipped
-        for row in out[: max(0, num_early)]:
+        for row in masks[: max(0, num_early)]:
             others = row & ~self._end_bits
             if others.any():
                 row[:] = others
@@ -94,36 +91,73 @@ class LogitsProcessor:
             edits.read(known, [i for i in ids[num_prompt:] if i < self._width])
 
     def _entries(self, edits: TokenEdits, num_output: int) -> Entries:
-        if num_output < self._params.min_tokens and not self.has_grammar and self._ends:
+        if num_output < self._params.min_tokens and self.matcher is None and self._ends:
             edits = edits.copy()
             edits.bias([(token_id, -np.float32(np.inf)) for token_id in self._ends])
         return edits.entries()
 
 
 def logits_edits(
-    items: Many[tuple[LogitsProcessor | None, Path]], width: int, *, is_last: bool
+    items: Many[tuple[LogitsProcessor | None, Path]],
+    width: int,
+    filler: MaskFiller | None,
+    *,
+    is_last: bool,
 ) -> LogitsEdits | None:
     """The edits of each item's rows, one after another: after every prefix of its path, or after
-    the whole path only (`is_last`). None where nobody edits.
+    the whole path only (`is_last`). None where nobody edits. A filler is for grammars.
     """
     if not any(processor for processor, _ in items):
         return None
-    has_grammar = any(processor and processor.has_grammar for processor, _ in items)
     entries: list[Entries] = []
-    masks: list[Mask] = []
     for processor, path in items:
         num_skipped = len(path) if is_last else 0
         num_rows = len(path) + 1 - num_skipped
         entries += processor.rows(path, num_skipped) if processor else [NOTHING] * num_rows
-        if has_grammar:
-            masks.append(np.full((num_rows, -(-width // 32)), ALL, np.uint32))
-            if processor and processor.has_grammar:
-                processor.mask(path, masks[-1], num_skipped)
     return LogitsEdits(
         num_entries=np.array([len(row.ids) for row in entries], np.int32),
         ids=np.concatenate([row.ids for row in entries]),
         bias=np.concatenate([row.bias for row in entries]),
         repetition=np.concatenate([row.repetition for row in entries]),
         penalty=np.concatenate([row.penalty for row in entries]),
-        allowed=np.concatenate(masks) if has_grammar else None,
+        allowed=None if filler is None else _allowed(items, width, filler, is_last),
     )
+
+
+def _allowed(
+    items: Many[tuple[LogitsProcessor | None, Path]], width: int, filler: MaskFiller, is_last: bool
+) -> Mask | None:
+    """The masks of all rows; None where nobody has a grammar."""
+    if not any(processor and processor.matcher for processor, _ in items):
+        return None
+    counts = [1 if is_last else len(path) + 1 for _, path in items]
+    out = np.empty((sum(counts), -(-width // 32)), np.uint32)
+    asked, told = list[MaskRows](), list[tuple[LogitsProcessor, Mask, int]]()
+    for (processor, path), at, count in zip(
+        items, accumulate(counts, initial=0), counts, strict=False
+    ):
+        rows, num_skipped = out[at : at + count], len(path) + 1 - count
+        if processor is None or processor.matcher is None:
+            rows[:] = ALL
+            continue
+        told.append((processor, rows, num_skipped))
+        num_known = 0
+        if processor.first_mask is not None and not num_skipped:
+            rows[0], num_known = processor.first_mask, 1
+        if num_known < count:
+            asked.append(MaskRows(processor.matcher, path, num_skipped + num_known, at + num_known))
+    filler.fill(asked, out)
+    for processor, rows, num_skipped in told:
+        processor.keep_ends_out(rows, num_skipped)
+    return out
+
+
+def foresee(processors: Many[LogitsProcessor], width: int, filler: MaskFiller) -> None:
+    """Make the first masks of those that have a grammar, before they are asked for."""
+    guided = [each for each in processors if each.matcher is not None and each.first_mask is None]
+    if guided:
+        out = np.empty((len(guided), -(-width // 32)), np.uint32)
+        matchers = [each.matcher for each in guided if each.matcher is not None]
+        filler.fill([MaskRows(m, (), 0, at) for at, m in enumerate(matchers)], out)
+        for each, row in zip(guided, out, strict=True):
+            each.first_mask = row

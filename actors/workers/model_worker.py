@@ -1,7 +1,6 @@
 """What draft and target share: a runner, and the sequences that a coordinator has opened on it."""
 
 import os
-from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 import torch
@@ -10,12 +9,13 @@ from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.runner.runner import Runner
-from outrider.actors.text.grammar import GrammarCompiler
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
     Close,
+    Compile,
     Describe,
+    Done,
     Open,
     OpenReply,
     Ping,
@@ -25,6 +25,7 @@ from outrider.actors.transport.messages import (
 from outrider.actors.transport.rows import OpenRow
 from outrider.actors.workers.logits_processor import LogitsProcessor
 from outrider.actors.workers.sampling_metadata import sampling_metadata
+from outrider.actors.workers.worker_grammars import WorkerGrammars
 from outrider.kernels.contract.verdict import Backend, SamplingMetadata
 
 MAX_SAMPLINGS = 256
@@ -64,7 +65,7 @@ class ModelWorker:
         self.backend = backend
         self.description = description
         self._shares_pages = shares_pages
-        self._grammars: GrammarCompiler | None = None  # made when first asked for
+        self.grammars = WorkerGrammars(runner)
         self._sequences: dict[int, WorkerSequence] = {}
         self._samplings: dict[tuple[int, ...], SamplingMetadata] = {}  # by sequences, row by row
 
@@ -95,6 +96,10 @@ class ModelWorker:
                 return Pong(self.role, os.getpid(), *counts)
             case _:
                 return self.step(message)
+
+    def compile(self, message: Compile) -> Done:
+        self.grammars.matcher(message.kind, message.text, message.eos_ids)
+        return Done()
 
     def advance(self) -> AnyMessage | None:
         return None
@@ -133,10 +138,14 @@ class ModelWorker:
         self._close(row.seq_id)
         ids = [*row.prompt_ids, *row.committed_ids]
         processor = None
-        if row.sampling.logits is not None:
-            processor = LogitsProcessor(
-                row.sampling.logits, len(row.prompt_ids), self.runner.vocab_size, self._grammars_for
-            )
+        params = row.sampling.logits
+        if params is not None:
+            matcher = None
+            if params.grammar_kind:
+                asked = params.grammar_kind, params.grammar, params.eos_ids
+                matcher = self.grammars.matcher(*asked)
+            num_prompt, width = len(row.prompt_ids), self.runner.vocab_size
+            processor = LogitsProcessor(params, num_prompt, width, matcher)
         pool = self.runner.pool
         names = PrefixHasher(row.cache_salt, pool.page_size)
         sequence = WorkerSequence(row, self.runner.open(), names, ids, processor=processor)
@@ -146,14 +155,6 @@ class ModelWorker:
         self._sequences[row.seq_id] = sequence
         self.opened(sequence)
         return sequence.cache.len
-
-    def _grammars_for(self, eos_ids: Many[int]) -> GrammarCompiler:
-        """Compiles grammars; every sequence of a target ends by the same ids."""
-        if self._grammars is None:
-            folder = self.runner.loaded.path
-            assert folder is not None, "a worker's model comes from a folder"
-            self._grammars = GrammarCompiler.of(folder, eos_ids, self.runner.vocab_size)
-        return self._grammars
 
     def _close(self, seq_id: int) -> None:
         self._samplings.clear()

@@ -5,6 +5,7 @@ drafts, streams or sockets. A sequence's KV holds every id but the last: the las
 with the next proposal.
 """
 
+import contextlib
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from itertools import accumulate, islice
@@ -13,11 +14,12 @@ import msgspec
 import numpy as np
 import torch
 
-from outrider.actors.errors import ProtocolViolation
+from outrider.actors.errors import InvalidRequest, ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
+from outrider.actors.runner.runner import Runner
+from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply, WorkerInfo
 from outrider.actors.transport.rows import PrefillRow, SparseRow, TopRow, VerdictRow, VerifyRow
-from outrider.actors.workers.logits_processor import logits_edits
+from outrider.actors.workers.logits_processor import foresee, logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.prompt_logprobs import PromptLogprobs
 from outrider.actors.workers.sampling_metadata import acceptance_rule
@@ -26,6 +28,7 @@ from outrider.actors.workers.token_logprobs import AskedRow, told_rows
 from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
+    Backend,
     DraftKind,
     SpecDecodeMetadata,
     Verdicts,
@@ -36,8 +39,32 @@ from outrider.kernels.contract.verdict import (
 class TargetWorker(ModelWorker):
     """Answers VERIFY."""
 
+    def __init__(
+        self,
+        runner: Runner,
+        backend: Backend[torch.Tensor],
+        description: WorkerInfo,
+        *,
+        shares_pages: bool = True,
+    ) -> None:
+        super().__init__(runner, backend, description, shares_pages=shares_pages)
+        self._judged: list[WorkerSequence] = []  # in the last step
+
     def step(self, message: AnyMessage) -> AnyMessage:
         return self._verify(message) if isinstance(message, Verify) else super().step(message)
+
+    def advance(self) -> None:
+        """Take in what was committed, before it is asked for; where that fails, it will then."""
+        judged, self._judged = self._judged, []
+        processors = []
+        for sequence in judged:
+            if sequence.processor is not None:
+                with contextlib.suppress(InvalidRequest):
+                    sequence.processor.take(sequence.ids)
+                    processors.append(sequence.processor)
+        if self.grammars.filler is not None:
+            with contextlib.suppress(InvalidRequest):
+                foresee(processors, self.runner.vocab_size, self.grammars.filler)
 
     def _verify(self, message: Verify) -> VerifyReply:
         """One forward and its verdicts. An error leaves every sequence as it was."""
@@ -68,6 +95,7 @@ class TargetWorker(ModelWorker):
                 verdicts = self.backend.verify(batch)
             answers = tuple(self._commit_all(rows, judged, verdicts))
             answers = _with_top(rows, judged, answers, wanted)
+            self._judged = judged
         told = prompts.rows(logits)
         for sequence in sequences:
             self.cache_full_pages(sequence, sequence.cache.len)
@@ -81,7 +109,7 @@ class TargetWorker(ModelWorker):
             if sequence.processor is not None:
                 sequence.processor.take(sequence.ids)
         edited = [(s.processor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
-        edits = logits_edits(edited, logits.shape[1], is_last=False)
+        edits = logits_edits(edited, logits.shape[1], self.grammars.filler, is_last=False)
         return VerifyBatch(logits, _proposals_of(rows, sequences), sampling, edits)
 
     def _commit_all(

@@ -3,7 +3,6 @@ model behind it.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -109,11 +108,11 @@ class ToyEngine:
     def check_room(self, requests: Sequence[Request]) -> None:
         self.room_asked.append(len(requests))
 
-    def check_grammar(self, grammar: Grammar) -> None:
-        """One that says "slow" takes long, one that says "bad" is refused."""
+    async def check_grammar(self, grammar: Grammar, timeout_s: float) -> None:
+        """One that says "slow" takes too long, one that says "bad" is refused."""
         self.grammars.append(grammar)
         if "slow" in grammar.text:
-            time.sleep(0.2)
+            raise InvalidRequest(f"Got a grammar that did not compile within {timeout_s} s")
         if "bad" in grammar.text:
             raise InvalidRequest("Got a grammar that is bad", "structured_outputs")
 

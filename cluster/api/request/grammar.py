@@ -1,9 +1,7 @@
 """The form that a request demands of its text, as a grammar that is compiled before it is used."""
 
-import asyncio
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from outrider.actors.errors import InvalidRequest
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
     from outrider.actors.engine.engine import Engine
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-
-# Of their own, so that compiling never takes the threads that tokenise.
-_compilers = ThreadPoolExecutor(2, "grammar")
 
 
 def structured_grammar(asked: StructuredOutputs | None) -> Grammar | None:
@@ -56,17 +51,8 @@ async def check_grammar(engine: "Engine", grammar: Grammar, limits: ApiLimits, p
     size, most = len(grammar.text.encode()), limits.max_grammar_bytes
     if size > most:
         raise InvalidRequest(f"Got a grammar of {size} bytes, expected at most {most}", param)
-    loop = asyncio.get_running_loop()
-    compiling = loop.run_in_executor(_compilers, engine.check_grammar, grammar)
     try:
-        async with asyncio.timeout(limits.grammar_timeout_s):
-            await compiling
-    except TimeoutError:
-        raise InvalidRequest(
-            f"Got a grammar that did not compile within {limits.grammar_timeout_s:g} s, "
-            "expected a simpler one",
-            param,
-        ) from None
+        await engine.check_grammar(grammar, limits.grammar_timeout_s)
     except InvalidRequest as error:
         raise InvalidRequest(str(error), param) from None
 

@@ -23,7 +23,7 @@ FOLDER = architectures.DEMO / "target"
 
 @pytest.fixture(scope="module")
 def grammars():
-    return GrammarCompiler.of(FOLDER, (EOS,), WIDTH)
+    return GrammarCompiler(FOLDER, (EOS,), WIDTH)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,8 @@ def test_many_properties_and_many_choices_are_followed(tmp_path, vocabulary):
     if vocabulary == "tekken":
         backend = real_tokenizers.tekken(tmp_path)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
-    grammars = GrammarCompiler(tokenizer, (EOS,), len(tokenizer))
+    tokenizer.save_pretrained(tmp_path)
+    grammars = GrammarCompiler(tmp_path, (EOS,), len(tokenizer))
     names = [f"p{i}" for i in range(499)]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
     choices = [f"c{i:05}xxxx (a|b)*" for i in range(4500)]
@@ -169,7 +170,7 @@ def test_beyond_the_librarys_limits_is_an_error_and_no_end(tokenizer, monkeypatc
     monkeypatch.setattr(module, "LIMITS", limits)
     names = [f"p{i}" for i in range(300)]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
-    grammars = GrammarCompiler.of(FOLDER, (EOS,), WIDTH)
+    grammars = GrammarCompiler(FOLDER, (EOS,), WIDTH)
 
     def follow():
         matcher = grammars.matcher(Grammar(GrammarKind.JSON, json.dumps(schema)))

@@ -16,6 +16,7 @@ from outrider.actors.transport import handshake
 from outrider.actors.transport.framing import HEADER, MAX_FRAME_BYTES, FrameReader, decode
 from outrider.actors.transport.messages import (
     Close,
+    Compile,
     Done,
     Forecasts,
     Frame,
@@ -66,6 +67,12 @@ class Toy:
                 self.is_busy.set()
                 self.is_released.wait(PATIENCE_S)
                 return Done()
+        return Done()
+
+    def compile(self, message):
+        if message.text == "bad":
+            raise InvalidRequest("Got a grammar that is bad")
+        self.is_released.wait(PATIENCE_S)
         return Done()
 
     def reset(self):
@@ -157,6 +164,21 @@ async def test_a_workers_error_keeps_its_class_and_a_bug_is_a_failure(address):
         await client.call(Close((1,)))
     with pytest.raises(WorkerFailed, match="ZeroDivisionError: a bug"):
         await client.call(Close((2,)))
+    assert isinstance(await client.call(Ping()), Pong)
+    await client.close()
+
+
+async def test_a_grammar_is_compiled_beside_the_steps(address, toy):
+    client = await SocketWorkerClient.open(address)
+    with pytest.raises(InvalidRequest, match="that is bad"):
+        await client.call(Compile("regex", "bad", ()))
+    compiling = asyncio.ensure_future(client.call(Compile("regex", "slow", ())))
+    for _ in range(5):
+        assert isinstance(await client.call(Ping()), Pong)
+    assert not compiling.done()
+    toy.is_released.set()
+    assert await compiling == Done()
+    client.tell(Compile("regex", "told", ()))  # answered to nobody
     assert isinstance(await client.call(Ping()), Pong)
     await client.close()
 

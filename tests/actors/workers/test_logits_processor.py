@@ -18,7 +18,7 @@ def rules(**given):
 
 
 def processor(given):
-    return LogitsProcessor(given, len(PROMPT), WIDTH, grammars=None)
+    return LogitsProcessor(given, len(PROMPT), WIDTH)
 
 
 def plainly(logits, text, given):
@@ -57,7 +57,7 @@ def test_rows_along_a_path(given, is_last):
     firsts = range(len(path), len(path) + 1) if is_last else range(len(path) + 1)
     logits = rng.normal(size=(len(firsts) + 2, WIDTH)).astype(np.float32)
     plain = [(None, path[:1])] if not is_last else [(None, ()), (None, path)]
-    edits = logits_edits([(one, path), *plain], WIDTH, is_last=is_last)
+    edits = logits_edits([(one, path), *plain], WIDTH, None, is_last=is_last)
     for _ in range(2):  # nothing was changed by asking
         got = edited(logits, edits)
         for row, at in enumerate(firsts):
@@ -67,14 +67,14 @@ def test_rows_along_a_path(given, is_last):
 
 
 def test_no_edits_where_nobody_edits():
-    assert logits_edits([(None, (1, 2)), (None, ())], WIDTH, is_last=False) is None
+    assert logits_edits([(None, (1, 2)), (None, ())], WIDTH, None, is_last=False) is None
 
 
 def test_ids_beyond_a_narrow_draft_are_left_out():
     given = rules(bias_ids=(4, 60), bias=(1.0, 1.0), end_ids=(70,), min_tokens=9, presence=1.0)
     one = processor(given)
     one.take([*PROMPT, 80])
-    assert logits_edits([(one, (90, 5))], WIDTH, is_last=True).ids.max() < WIDTH
+    assert logits_edits([(one, (90, 5))], WIDTH, None, is_last=True).ids.max() < WIDTH
 
 
 def test_of_a_real_vocabulary_only_what_is_touched_is_held():
@@ -84,7 +84,7 @@ def test_of_a_real_vocabulary_only_what_is_touched_is_held():
         (rules(repetition=1.1, presence=0.5), len(prompt) + 1),
         (rules(bias_ids=(3,), bias=(1.0,)), 1),
     ):
-        one = LogitsProcessor(given, len(prompt), 128_256, grammars=None)
+        one = LogitsProcessor(given, len(prompt), 128_256)
         one.take([*prompt, 7, 15])  # one that is new, one of the prompt
         assert one._edits.entries().ids.size == num_held
         assert max(row.ids.size for row in one.rows((8, 9))) <= num_held + 2
@@ -110,7 +110,7 @@ def test_any_text_any_rules(seed):
     one.take([*PROMPT, *committed][:cut])  # a cut inside the prompt included
     one.take([*PROMPT, *committed])
     logits = rng.normal(size=(len(path) + 1, WIDTH)).astype(np.float32)
-    got = edited(logits, logits_edits([(one, path)], WIDTH, is_last=False))
+    got = edited(logits, logits_edits([(one, path)], WIDTH, None, is_last=False))
     for at in range(len(path) + 1):
         want = plainly(logits[at], [*PROMPT, *committed, *path[:at]], given)
         np.testing.assert_array_equal(got[at], want)
