@@ -13,9 +13,8 @@ from typing import Literal
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.coordinator import Coordinator
-from outrider.actors.engine.grammar_check import GrammarCheck
 from outrider.actors.engine.info import EngineHealth, EngineInfo
-from outrider.actors.engine.request_check import check
+from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
 from outrider.actors.errors import InvalidRequest, ShuttingDown
 from outrider.actors.executor.executor import Executor

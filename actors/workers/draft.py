@@ -27,7 +27,7 @@ from outrider.actors.transport.messages import (
 )
 from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
 from outrider.actors.workers.forecaster import MAX_FAILED, TOP_M, Forecaster, sparse_row
-from outrider.actors.workers.logits_processor import logits_edits
+from outrider.actors.workers.logits.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.kernels.contract.verdict import AcceptanceRule, Backend, DrawBatch

@@ -23,9 +23,9 @@ from outrider.actors.transport.messages import (
     WorkerInfo,
 )
 from outrider.actors.transport.rows import OpenRow
-from outrider.actors.workers.logits_processor import LogitsProcessor
+from outrider.actors.workers.logits.logits_processor import LogitsProcessor
+from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.sampling_metadata import sampling_metadata
-from outrider.actors.workers.worker_grammars import WorkerGrammars
 from outrider.kernels.contract.verdict import Backend, SamplingMetadata
 
 MAX_SAMPLINGS = 256

@@ -19,12 +19,12 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply, WorkerInfo
 from outrider.actors.transport.rows import PrefillRow, SparseRow, TopRow, VerdictRow, VerifyRow
-from outrider.actors.workers.logits_processor import foresee, logits_edits
+from outrider.actors.workers.logits.logits_processor import foresee, logits_edits
+from outrider.actors.workers.logits.prompt_logprobs import PromptLogprobs
+from outrider.actors.workers.logits.token_logprobs import AskedRow, told_rows
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.prompt_logprobs import PromptLogprobs
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.actors.workers.step_timer import StepTimer
-from outrider.actors.workers.token_logprobs import AskedRow, told_rows
 from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,

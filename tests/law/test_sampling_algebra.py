@@ -24,7 +24,7 @@ from outrider.actors.scheduling.sampling_params import (
     VerificationMode,
 )
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS
-from outrider.actors.workers.logits_processor import LogitsProcessor
+from outrider.actors.workers.logits.logits_processor import LogitsProcessor
 
 SCHEMA = json.dumps(
     {

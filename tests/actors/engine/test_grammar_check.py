@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from outrider.actors.engine.grammar_check import MAX_AT_ONCE, GrammarCheck
+from outrider.actors.engine.request_check import MAX_AT_ONCE, GrammarCheck
 from outrider.actors.errors import InvalidRequest, Overloaded, WorkerLost
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.actors.transport.messages import Compile, Done

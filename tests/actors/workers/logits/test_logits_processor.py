@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from outrider.actors.transport.rows import LogitsParams
-from outrider.actors.workers.logits_processor import LogitsProcessor, logits_edits
+from outrider.actors.workers.logits.logits_processor import LogitsProcessor, logits_edits
 from outrider.kernels.contract.logits_edits import edited
 
 WIDTH = 50
@@ -86,8 +86,8 @@ def test_of_a_real_vocabulary_only_what_is_touched_is_held():
     ):
         one = LogitsProcessor(given, len(prompt), 128_256)
         one.take([*prompt, 7, 15])  # one that is new, one of the prompt
-        assert one._edits.entries().ids.size == num_held
-        assert max(row.ids.size for row in one.rows((8, 9))) <= num_held + 2
+        assert one._edits.table.shape[1] == num_held
+        assert max(row.shape[1] for row in one.rows((8, 9))) <= num_held + 2
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -12,8 +12,8 @@ import torch
 
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.rows import PromptRow, TopRow
+from outrider.actors.workers.logits.token_logprobs import AskedRow, told_rows
 from outrider.actors.workers.model_worker import WorkerSequence
-from outrider.actors.workers.token_logprobs import AskedRow, told_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,18 @@ import numpy as np
 from outrider.actors.text.grammar import ALL, GrammarMatcher, Mask, bits_of
 from outrider.actors.text.grammar_masks import MaskFiller, MaskRows
 from outrider.actors.transport.rows import LogitsParams
-from outrider.actors.workers.token_edits import Entries, TokenEdits
+from outrider.actors.workers.logits.token_edits import (
+    BIAS,
+    IDS,
+    NOTHING,
+    PENALTY,
+    REPETITION,
+    Table,
+    TokenEdits,
+)
 from outrider.kernels.contract.logits_edits import LogitsEdits
 
 Path = Many[int]  # drafted tokens after the committed text
-
-
-NOTHING = Entries(
-    np.empty(0, np.int32), *(np.empty(0, np.float32) for _ in ("bias", "repetition", "penalty"))
-)
 
 
 class LogitsProcessor:
@@ -59,7 +62,7 @@ class LogitsProcessor:
         self._read(self._edits, ids[self._num_taken :], self._num_taken)
         self._num_taken = len(ids)
 
-    def rows(self, path: Path, num_skipped: int = 0) -> list[Entries]:
+    def rows(self, path: Path, num_skipped: int = 0) -> list[Table]:
         """The entries after each prefix of `path`, the shortest left out. Changes nothing."""
         rows, edits = [], self._edits
         for at in range(len(path) + 1):
@@ -90,11 +93,11 @@ class LogitsProcessor:
             known = [i for i in ids[:num_prompt] if i < self._width]
             edits.read(known, [i for i in ids[num_prompt:] if i < self._width])
 
-    def _entries(self, edits: TokenEdits, num_output: int) -> Entries:
+    def _entries(self, edits: TokenEdits, num_output: int) -> Table:
         if num_output < self._params.min_tokens and self.matcher is None and self._ends:
             edits = edits.copy()
             edits.bias([(token_id, -np.float32(np.inf)) for token_id in self._ends])
-        return edits.entries()
+        return edits.table
 
 
 def logits_edits(
@@ -109,17 +112,19 @@ def logits_edits(
     """
     if not any(processor for processor, _ in items):
         return None
-    entries: list[Entries] = []
+    tables: list[Table] = []
     for processor, path in items:
         num_skipped = len(path) if is_last else 0
         num_rows = len(path) + 1 - num_skipped
-        entries += processor.rows(path, num_skipped) if processor else [NOTHING] * num_rows
+        tables += processor.rows(path, num_skipped) if processor else [NOTHING] * num_rows
+    table = np.concatenate(tables, axis=1)
+    floats = table.view(np.float32)
     return LogitsEdits(
-        num_entries=np.array([len(row.ids) for row in entries], np.int32),
-        ids=np.concatenate([row.ids for row in entries]),
-        bias=np.concatenate([row.bias for row in entries]),
-        repetition=np.concatenate([row.repetition for row in entries]),
-        penalty=np.concatenate([row.penalty for row in entries]),
+        num_entries=np.array([each.shape[1] for each in tables], np.int32),
+        ids=table[IDS],
+        bias=floats[BIAS],
+        repetition=floats[REPETITION],
+        penalty=floats[PENALTY],
         allowed=None if filler is None else _allowed(items, width, filler, is_last),
     )
 

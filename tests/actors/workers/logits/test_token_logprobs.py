@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from outrider.actors.workers import token_logprobs
-from outrider.actors.workers.token_logprobs import AskedRow, told_rows
+from outrider.actors.workers.logits import token_logprobs
+from outrider.actors.workers.logits.token_logprobs import AskedRow, told_rows
 
 ASKED = [AskedRow(3, 5), AskedRow(0, 0, (7, 900)), AskedRow(3, 20, (2,)), AskedRow(1, 1, (0,))]
 

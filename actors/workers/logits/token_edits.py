@@ -3,26 +3,17 @@ vocabulary, in ascending order. A token more costs one place, not another look a
 """
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from outrider.actors.transport.rows import LogitsParams
-from outrider.kernels.contract.arrays import F32, I32
+from outrider.kernels.contract.arrays import I32
 
 FEW = 8  # ids that get their places one by one; more are sorted together
+Table = npt.NDArray[np.int32]  # [5, E], a column each; all but the ids are float32's bits
 IDS, BIAS, REPETITION, PENALTY, COUNT = range(5)
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """Edits of one row, by ascending id."""
-
-    ids: I32
-    bias: F32
-    repetition: F32
-    penalty: F32
+NOTHING: Table = np.empty((5, 0), np.int32)
 
 
 class TokenEdits:
@@ -41,10 +32,10 @@ class TokenEdits:
         other._replace(self._block[:, : self._num], self._num)
         return other
 
-    def entries(self) -> Entries:
-        """As they are now; the next change is seen through them."""
-        rows, floats = self._block[:, : self._num], self._floats[:, : self._num]
-        return Entries(rows[IDS], floats[BIAS], floats[REPETITION], floats[PENALTY])
+    @property
+    def table(self) -> Table:
+        """As they are now; the next change is seen through it."""
+        return self._block[:, : self._num]
 
     def bias(self, bias: Many[tuple[int, np.float32]]) -> None:
         """Add to the biases of some ids; -inf bans one."""
