@@ -14,7 +14,7 @@ from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence, State
 
 MIN_CHUNK = 16  # a prompt makes at least this progress each round, however full the batch
-MAX_TOLD = 64  # tokens of a prompt in one round whose log-probabilities are told
+MAX_TOLD = 64  # rows of one round whose log-probabilities people are told; or one a sequence
 AGING_S = 30.0  # waiting so long is worth a step of priority: nobody starves
 
 
@@ -83,7 +83,7 @@ class Scheduler:
     def _page_names(self, sequence: Sequence) -> list[bytes]:
         """Of its prompt's full pages; choices of one prompt share them."""
         request = sequence.request
-        if not self.limits.has_prefix_cache or request.sampling.prompt_logprobs is not None:
+        if not self.limits.has_prefix_cache:
             return []
         for other in (*self.waiting[-1:], *self.running[-1:]):
             theirs = other.request
@@ -146,6 +146,8 @@ class Scheduler:
         """The next round, if each decoding row drafts up to k tokens; of a group, or of all."""
         running = self.running if group is None else [s for s in group if s in self.running]
         plan = SchedulerOutput([s for s in running if s.state is State.DECODING])
+        num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in plan.rows)
+        num_told = num_telling * (min(k, told_k(num_telling)) + 1)
         budget = max(MIN_CHUNK, self.limits.token_budget - len(plan.rows) * (k + 1))
         for sequence in running:
             if budget <= 0:
@@ -154,7 +156,10 @@ class Scheduler:
                 continue
             most = max(budget, MIN_CHUNK)
             if sequence.request.sampling.prompt_logprobs is not None:
-                most = min(most, MAX_TOLD)
+                if num_told >= MAX_TOLD and plan.sequences:
+                    continue
+                most = min(most, max(1, MAX_TOLD - num_told))
+                num_told += min(most, sequence.num_to_prefill)
             size = min(sequence.num_to_prefill, most)
             if size == sequence.num_to_prefill:  # the rest travels with the first verdict
                 plan.rows.append(sequence)
@@ -199,6 +204,8 @@ class Scheduler:
         """Full pages that both prompts begin with, and that may be shared; the last id's is not. A
         page's name covers all that precedes it, so where one is equal all before it are.
         """
+        if sequence.request.sampling.prompt_logprobs is not None:
+            return 0  # all of its own rows are to be told of
         ours, theirs = sequence.page_names, other.page_names
         most = (len(sequence.request.prompt_ids) - 1) // self.limits.page_size
         low, high = 0, min(most, len(ours), len(theirs))
@@ -209,6 +216,11 @@ class Scheduler:
             is_common = ours[middle - 1] == theirs[middle - 1]
             low, high = (middle, high) if is_common else (low, middle - 1)
         return low
+
+
+def told_k(num_telling: int) -> int:
+    """How far those may draft who tell people of each of their rows, so many in one round."""
+    return max(0, MAX_TOLD // max(1, num_telling) - 1)
 
 
 def _turn(now: float, shares: Counter[str]) -> Callable[[Sequence], tuple[float, int, float]]:

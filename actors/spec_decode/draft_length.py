@@ -13,6 +13,7 @@ class DraftLength:
 
     def __init__(self) -> None:
         self.choice = DraftChoice(0, 0, 0, Reason.START)
+        self.told_k = MAX_K  # for those that tell of the likeliest ids of each row
 
     def draft_k(self, sequence: Sequence) -> int:
         """Tokens of the draft's; at 0 it does not follow the sequence."""
@@ -50,4 +51,6 @@ class DraftLength:
         if not speculation.is_enabled or sequence.is_plain:
             return 0
         k = chosen if speculation.k is None else speculation.k
+        if sequence.request.sampling.num_top_logprobs:
+            k = min(k, self.told_k)
         return max(0, min(k, sequence.num_left - 1))

@@ -16,7 +16,7 @@ from outrider.actors.lookahead.round_report import (
     RoundReport,
     RowReport,
 )
-from outrider.actors.scheduling.scheduler import SchedulerOutput
+from outrider.actors.scheduling.scheduler import SchedulerOutput, told_k
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import (
@@ -95,6 +95,8 @@ class Proposer:
     def choose(self, running: list[Sequence]) -> DraftChoice:
         """This round's choice; the draft is told who runs."""
         choice = self.draft_length.choice = self._controller.choose(max(1, len(running)))
+        num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in running)
+        self.draft_length.told_k = told_k(num_telling)
         self._statistics.count("k", str(choice.k))
         self._statistics.count("k_reason", choice.reason)
         self.draft.follow(running)

@@ -13,6 +13,15 @@ from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMisma
 from outrider.actors.text.detokenizer import Detokenizer
 from outrider.actors.text.incremental_decoder import TokenBytes
 
+A_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look_up",
+        "description": "Looks something up.",
+        "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
+    },
+}
+
 
 class Tokenizer:
     """Text to ids and back, with the model's own chat template."""
@@ -21,6 +30,7 @@ class Tokenizer:
         """Raises ModelRefused."""
         self._tokenizer = _load(path)
         self._token_bytes = TokenBytes(self._tokenizer.backend_tokenizer)
+        self._token_texts: dict[int, str] = {}
 
     @property
     def vocabulary(self) -> dict[str, int]:
@@ -49,6 +59,13 @@ class Tokenizer:
         """The text of ids, special tokens left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
+    def token_text(self, token_id: int) -> str:
+        """One token's text by itself; empty for a special one."""
+        text = self._token_texts.get(token_id)
+        if text is None:
+            text = self._token_texts[token_id] = self.decode([token_id])
+        return text
+
     def render_chat(
         self, messages: Many[Mapping[str, Any]], tools: Many[Mapping[str, Any]] | None = None
     ) -> list[int]:
@@ -59,13 +76,21 @@ class Tokenizer:
                 "expected a prompt (/v1/completions)",
                 "messages",
             )
-        ids = self._render(messages, tools)
-        if tools and ids == self._render(messages, None):
+        if tools and not self._has_place_for_tools:
             raise InvalidRequest(
                 "Got tools for a model whose chat template has no place for them, expected none",
                 "tools",
             )
-        return ids
+        return self._render(messages, tools)
+
+    @cached_property
+    def _has_place_for_tools(self) -> bool:
+        """Whether the chat template writes them anywhere."""
+        chat = [{"role": "user", "content": "Hello"}]
+        try:
+            return self._render(chat, (A_TOOL,)) != self._render(chat, None)
+        except InvalidRequest:
+            return True  # what it says to the request's own chat is more to the point
 
     def _render(
         self, messages: Many[Mapping[str, Any]], tools: Many[Mapping[str, Any]] | None

@@ -51,6 +51,9 @@ class ToyTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
 
+    def token_text(self, token_id: int) -> str:
+        return self.decode([token_id])
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -5,14 +5,19 @@ Endpoints differ in how a job is made and in how its chunks are written, not in 
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.types import Receive
 
-from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
+from outrider.actors.scheduling.request import (
+    FinishReason,
+    OutputDelta,
+    Request,
+    TokenLogprobs,
+)
 from outrider.cluster.api.middleware.request_context import OnChunk, attending
 
 if TYPE_CHECKING:
@@ -55,7 +60,8 @@ class Job:
 
     async def run(self, on_chunk: OnChunk) -> None:
         """Generate every choice at once; the first failure ends them all and is raised."""
-        async with attending(self.requests, on_chunk) as attended:
+        told = PromptsTold(self.requests, self.num_choices, on_chunk)
+        async with attending(self.requests, told.on_chunk) as attended:
             if len(self.requests) == 1:
                 return await self._follow(0, attended)
             try:
@@ -69,6 +75,47 @@ class Job:
         async with aclosing(self.engine.generate(self.requests[index])) as chunks:
             async for chunk in chunks:
                 await on_chunk(index, chunk if self.keeps_output else _without_output(chunk))
+
+
+def told_once(requests: Sequence[Request], num_choices: int) -> Iterator[Request]:
+    """One choice of each prompt has its log-probabilities computed; those of one prompt follow each
+    other. One that is taken up has been told of them.
+    """
+    has_teller = False
+    for at, request in enumerate(requests):
+        has_teller = has_teller and at % num_choices > 0
+        if has_teller or (request.resumed is not None and request.resumed.output_ids):
+            request = replace(request, sampling=replace(request.sampling, prompt_logprobs=None))
+        elif request.sampling.prompt_logprobs is not None:
+            has_teller = True
+        yield request
+
+
+class PromptsTold:
+    """Gives every choice the log-probabilities of its prompt, with its first chunk."""
+
+    def __init__(self, requests: tuple[Request, ...], num_choices: int, on_chunk: OnChunk) -> None:
+        self._num_choices = num_choices
+        self._on_chunk = on_chunk
+        self._told: dict[int, asyncio.Future[tuple[TokenLogprobs, ...]]] = {}  # by prompt
+        self._tellers = set[int]()  # choices without a chunk that have them
+        self._others = set[int]()  # and those that wait for them
+        for index, request in enumerate(requests):
+            if request.sampling.prompt_logprobs is not None:
+                self._told[index // num_choices] = asyncio.get_running_loop().create_future()
+                self._tellers.add(index)
+            elif request.resumed is None or not request.resumed.output_ids:
+                self._others.add(index)
+
+    async def on_chunk(self, index: int, chunk: OutputDelta) -> None:
+        told = self._told.get(index // self._num_choices)
+        if told is not None and index in self._tellers:
+            self._tellers.discard(index)
+            told.set_result(chunk.prompt_logprobs)
+        elif told is not None and index in self._others:
+            self._others.discard(index)
+            chunk = replace(chunk, prompt_logprobs=await told)
+        await self._on_chunk(index, chunk)
 
 
 def _without_output(chunk: OutputDelta) -> OutputDelta:

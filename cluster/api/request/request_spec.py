@@ -18,7 +18,7 @@ from outrider.actors.scheduling.sampling_params import (
 from outrider.clients.schema.generation_fields import GenerationFields, SpeculationOptions
 from outrider.cluster.api.middleware.request_context import current
 from outrider.cluster.api.request.grammar import check_grammar
-from outrider.cluster.api.request.job import Job
+from outrider.cluster.api.request.job import Job, told_once
 from outrider.cluster.api.request.prompts import check_ids, check_len, encode
 from outrider.cluster.api.service import ApiLimits, Service
 
@@ -97,13 +97,12 @@ async def _requests(
         )
         engine.check(first)
         requests += [replace(first, choice=choice) for choice in range(body.num_choices)]
-    if not spec.resumed:
-        return tuple(requests)
-    taken_up = zip(requests, spec.resumed, strict=True)
-    requests = [replace(request, resumed=resumed) for request, resumed in taken_up]
-    for request in requests:
-        engine.check(request)
-    return tuple(requests)
+    if spec.resumed:
+        taken_up = zip(requests, spec.resumed, strict=True)
+        requests = [replace(request, resumed=resumed) for request, resumed in taken_up]
+        for request in requests:
+            engine.check(request)
+    return tuple(told_once(requests, body.num_choices))
 
 
 def _sampling(body: GenerationFields, spec: RequestSpec) -> SamplingParams:

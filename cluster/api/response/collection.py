@@ -1,6 +1,8 @@
 """The chunks of a job that is answered in one piece."""
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fastapi.responses import Response
 
@@ -8,6 +10,10 @@ from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
 from outrider.clients.schema.openai_responses import ChatCompletion, Completion, Finish
 from outrider.cluster.api.request.job import Job
 from outrider.cluster.api.response.usage import UsageCounter
+
+LARGE = 4096  # ids, told or alternatives, whose writing others would notice
+
+T = TypeVar("T")
 
 
 class Collection:
@@ -17,11 +23,17 @@ class Collection:
         self._job = job
         self.counter = UsageCounter.of(job)
         self.chunks: list[list[OutputDelta]] = [[] for _ in job.requests]  # by choice
+        self._size = sum(len(request.prompt_ids) for request in job.requests)
 
     async def on_chunk(self, index: int, chunk: OutputDelta) -> None:
         """Keep one commit."""
         self.counter.add(index, chunk)
         self.chunks[index].append(chunk)
+        self._size += size_of(chunk)
+
+    async def written(self, write: Callable[[], T]) -> T:
+        """What `write` makes of this, off the loop where that takes long."""
+        return await asyncio.to_thread(write) if self._size > LARGE else write()
 
     def text(self, index: int) -> str:
         """A choice's text."""
@@ -54,3 +66,9 @@ class Collection:
     def response(self, reply: Completion | ChatCompletion) -> Response:
         """The reply on the wire."""
         return Response(reply.model_dump_json(), media_type="application/json")
+
+
+def size_of(chunk: OutputDelta) -> int:
+    """Ids that a chunk tells of."""
+    told = (*chunk.top_logprobs, *(token.top for token in chunk.prompt_logprobs))
+    return len(chunk.token_ids) + len(chunk.prompt_logprobs) + sum(map(len, told))

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from outrider.actors.scheduling.request import OutputDelta
 from outrider.cluster.api.request.job import ClientGone, Job, unless_gone
+from outrider.cluster.api.response.collection import LARGE, size_of
 
 EVENTS = "text/event-stream"
 KEEP_ALIVE = b": keep-alive\n\n"  # a comment, which readers of events skip
@@ -47,9 +48,14 @@ class EventStream(Response):
     async def _events(self, send: Send) -> None:
         write = self._writer.chunk
 
+        in_turn = asyncio.Lock()  # a writer knows what it wrote before
+
         async def on_chunk(index: int, chunk: OutputDelta) -> None:
-            self._last_sent = time.monotonic()
-            await send(_body(write(index, chunk)))
+            async with in_turn:
+                is_large = size_of(chunk) > LARGE
+                data = await asyncio.to_thread(write, index, chunk) if is_large else None
+                self._last_sent = time.monotonic()
+                await send(_body(write(index, chunk) if data is None else data))
 
         try:
             if start := self._writer.start():

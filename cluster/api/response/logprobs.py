@@ -55,9 +55,9 @@ class CompletionLogprobsWriter:
         """The next tokens; before them the prompt's `first_id`, which has no log-probability."""
         names, logprobs, tops = [], list[float | None](), list[dict[str, float] | None]()
         if first_id is not None:
-            names, logprobs, tops = [self._tokenizer.decode([first_id])], [None], [None]
+            names, logprobs, tops = [self._tokenizer.token_text(first_id)], [None], [None]
         for token in tokens:
-            name = self._tokenizer.decode([token.token_id])
+            name = self._tokenizer.token_text(token.token_id)
             names.append(name)
             logprobs.append(finite(token.logprob))
             tops.append(self._alternatives(token, name))
@@ -76,7 +76,7 @@ class CompletionLogprobsWriter:
         """By text; of ids that are spelled alike, the likeliest. The token itself is among them."""
         found = dict[str, float]()
         for token_id, logprob in token.top[: self._num_top]:
-            found.setdefault(self._tokenizer.decode([token_id]), finite(logprob))
+            found.setdefault(self._tokenizer.token_text(token_id), finite(logprob))
         found.setdefault(name, finite(token.logprob))
         return found
 
@@ -102,7 +102,7 @@ def prompt_logprobs(
 def _chat_token(
     tokenizer: "Tokenizer", token_id: int, logprob: float, top: Sequence[Pair] = ()
 ) -> ChatCompletionTokenLogprob:
-    text = tokenizer.decode([token_id])
+    text = tokenizer.token_text(token_id)
     return ChatCompletionTokenLogprob(
         token=text,
         logprob=finite(logprob),
@@ -120,7 +120,7 @@ def _candidates(
         token_id: PromptLogprob(
             logprob=finite(logprob),
             rank=ranks.get(token_id),
-            decoded_token=tokenizer.decode([token_id]),
+            decoded_token=tokenizer.token_text(token_id),
         )
         for token_id, logprob in shown.items()
     }

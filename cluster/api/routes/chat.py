@@ -1,6 +1,7 @@
 """POST /v1/chat/completions: a conversation in, the assistant's turns out."""
 
 import json
+from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -44,7 +45,7 @@ def routes(service: Service) -> APIRouter:
             return EventStream(job, events)
         collection = Collection(job)
         await unless_gone(request.receive, job.run(collection.on_chunk))
-        return _whole(job, collection, body, offer)
+        return await collection.written(partial(_whole, job, collection, body, offer))
 
     return router
 

@@ -1,5 +1,7 @@
 """POST /v1/completions: texts or token ids in, n choices a prompt out."""
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -45,7 +47,7 @@ def routes(service: Service) -> APIRouter:
             return EventStream(job, OpenAIEvents(job, "text_completion", write, body))
         collection = Collection(job)
         await unless_gone(request.receive, job.run(collection.on_chunk))
-        return _whole(job, collection, body, echo)
+        return await collection.written(partial(_whole, job, collection, body, echo))
 
     return router
 

@@ -3,6 +3,7 @@
 JSON or msgpack, in and out.
 """
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -56,10 +57,7 @@ def routes(service: Service) -> APIRouter:
             return EventStream(job, NativeEvents(job, body, packs))
         collection = Collection(job)
         await unless_gone(request.receive, job.run(collection.on_chunk))
-        reply = _whole(job, collection, body)
-        if packs:
-            return Response(msgspec.msgpack.encode(reply.model_dump()), media_type=MSGPACK)
-        return Response(reply.model_dump_json(), media_type="application/json")
+        return await collection.written(partial(_whole, job, collection, body, packs))
 
     return router
 
@@ -107,7 +105,7 @@ def _check_resume(resume: Resume, info: Any, allows_inexact: bool) -> None:
         )
 
 
-def _whole(job: Job, collection: Collection, body: GenerateRequest) -> Generated:
+def _whole(job: Job, collection: Collection, body: GenerateRequest, packs: bool) -> Response:
     choices = []
     for index, chunks in enumerate(collection.chunks):
         tops = [pairs_of(top) for chunk in chunks for top in chunk.top_logprobs]
@@ -132,6 +130,9 @@ def _whole(job: Job, collection: Collection, body: GenerateRequest) -> Generated
             )
         )
     counter = collection.counter
-    return Generated(
+    reply = Generated(
         **identity(job), choices=choices, usage=counter.usage(), metrics=counter.metrics()
     )
+    if packs:
+        return Response(msgspec.msgpack.encode(reply.model_dump()), media_type=MSGPACK)
+    return Response(reply.model_dump_json(), media_type="application/json")

@@ -5,7 +5,14 @@ import pytest
 from outrider.actors.errors import InvalidRequest, Overloaded
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K, SamplingParams
-from outrider.actors.scheduling.scheduler import AGING_S, MIN_CHUNK, Scheduler, SchedulerConfig
+from outrider.actors.scheduling.scheduler import (
+    AGING_S,
+    MAX_TOLD,
+    MIN_CHUNK,
+    Scheduler,
+    SchedulerConfig,
+    told_k,
+)
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 
 
@@ -13,10 +20,20 @@ def scheduler(num_pages=100, max_batch=8, max_waiting=4, token_budget=64, **limi
     return Scheduler(SchedulerConfig(num_pages, 16, max_batch, max_waiting, token_budget, **limits))
 
 
-def sequence(seq_id, prompt=4, max_tokens=12, queued_at=0.0, prompt_logprobs=None, **request):
+def sequence(
+    seq_id,
+    prompt=4,
+    max_tokens=12,
+    queued_at=0.0,
+    prompt_logprobs=None,
+    num_top_logprobs=0,
+    **request,
+):
     """Prompts of other sequences begin differently; `prompt` is one, or its length."""
     ids = prompt if isinstance(prompt, tuple) else (seq_id,) + (1,) * (prompt - 1)
-    sampling = SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs)
+    sampling = SamplingParams(
+        max_tokens=max_tokens, prompt_logprobs=prompt_logprobs, num_top_logprobs=num_top_logprobs
+    )
     made = Sequence(seq_id, Request(ids, sampling, seed=0, **request), len(ids) + max_tokens)
     made.queued_at = queued_at
     return made
@@ -259,3 +276,47 @@ def test_a_full_batch_still_lets_one_prompt_move():
     admitted(subject)
     ((_, size),) = subject.plan(k=3).prefill
     assert size == MIN_CHUNK
+
+
+def test_few_rows_of_a_round_are_told_of():
+    """Prompts and texts together: each took a chunk of its own before."""
+    subject = scheduler(num_pages=1000, token_budget=2048, max_batch=99, max_waiting=99)
+    for i in range(3):
+        subject.add(sequence(i, prompt=500, prompt_logprobs=20))
+    telling = [sequence(10 + i, num_top_logprobs=5) for i in range(8)]
+    for each in telling:
+        subject.add(each)
+    admitted(subject, num_free=1000)
+    for each in telling:
+        decoding(subject, each)
+    assert [(s.seq_id, n) for s, n in subject.plan(k=0).prefill] == [(0, MAX_TOLD - 8)]
+    assert [(s.seq_id, n) for s, n in subject.plan(k=3).prefill] == [(0, MAX_TOLD - 32)]
+    # They draft as far as leaves room for that; one row at least goes on.
+    assert told_k(8) == 7
+    assert subject.plan(k=16).prefill == []
+    assert told_k(0) == MAX_TOLD - 1
+    assert told_k(64) == told_k(200) == 0
+
+
+def test_a_prompt_that_is_told_of_goes_on_where_nobody_else_runs():
+    subject = scheduler(num_pages=1000, token_budget=2048)
+    subject.add(sequence(1, prompt=500, prompt_logprobs=0))
+    admitted(subject, num_free=1000)
+    assert [n for _, n in subject.plan(k=4).prefill] == [MAX_TOLD]
+
+
+def test_choices_share_the_pages_of_the_one_that_is_told_of():
+    subject = scheduler(num_pages=1000, token_budget=2048)
+    teller = sequence(1, prompt=tuple(range(500)), prompt_logprobs=5)
+    others = [sequence(i, prompt=tuple(range(500))) for i in (2, 3)]
+    for each in (teller, *others):
+        subject.add(each)
+    assert admitted(subject, num_free=1000) == [teller]  # they wait for its pages
+    teller.num_prefilled = 499
+    assert admitted(subject, num_free=1000) == others[:1]
+    others[0].opened(496)  # the teller's
+    assert admitted(subject, num_free=1000) == others[1:]
+    late = sequence(4, prompt=tuple(range(500)), prompt_logprobs=5)
+    subject.add(late)
+    teller.num_prefilled = 0
+    assert admitted(subject, num_free=1000) == [late]  # it can use nobody's

@@ -65,3 +65,26 @@ def test_special_tokens_stand_around_a_prompt_and_not_within_one(tmp_path: Path)
     backend.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer(tmp_path)
     assert tokenizer.encode("hi") == [0, *tokenizer.encode("hi", adds_special=False)]
+
+
+def test_a_conversation_with_tools_is_rendered_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was rendered and tokenised a second time without them, to see the difference."""
+    tokenizer, rendered = tokenizer_with(tmp_path, TOOLS + TURNS), []
+    render = tokenizer._render
+    monkeypatch.setattr(
+        tokenizer, "_render", lambda *chat: rendered.append(chat[0]) or render(*chat)
+    )
+    for _ in range(3):
+        tokenizer.render_chat(MESSAGES, [WEATHER])
+    assert [chat for chat in rendered if chat is MESSAGES] == [MESSAGES] * 3
+    assert len(rendered) == 5  # the template was tried once, with a tool and without
+
+
+def test_a_tokens_text_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, asked = tokenizer_with(tmp_path, TURNS), []
+    decode = tokenizer.decode
+    monkeypatch.setattr(tokenizer, "decode", lambda ids: asked.append(ids) or decode(ids))
+    assert {tokenizer.token_text(500) for _ in range(9)} == {decode([500])}
+    assert len(asked) == 1

@@ -1,11 +1,16 @@
 """Log-probabilities of text and prompt, echo, and what evaluation harnesses make of them."""
 
+import asyncio
+import re
+import threading
 from typing import Any
 
 import httpx
 import pytest
-from cluster.sse import events
+from cluster.sse import data_lines, events
 from cluster.toy_engine import LOGPROB, ToyEngine
+
+from outrider.cluster.api.response import collection, event_stream
 
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 PROMPT = {"model": "toy", "prompt": "hi", "seed": 0}
@@ -124,3 +129,51 @@ async def test_minus_infinity_is_a_number(
 async def test_prompt_logprobs_are_not_streamed(http: httpx.AsyncClient) -> None:
     reply = await http.post(COMPLETIONS, json=PROMPT | {"prompt_logprobs": 1, "stream": True})
     assert reply.json()["error"]["param"] == "prompt_logprobs"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_every_choice_has_the_prompts_which_is_computed_for_one(
+    http: httpx.AsyncClient, engine: ToyEngine, is_stream: bool
+) -> None:
+    body = PROMPT | {"prompt": ["hi", "you"], "n": 3, "max_tokens": 2, "echo": True, "logprobs": 0}
+    told = {index: list[str]() for index in range(6)}
+    if is_stream:
+        choices = [choice for e in await events(http, COMPLETIONS, body) for choice in e["choices"]]
+    else:
+        choices = (await http.post(COMPLETIONS, json=body)).json()["choices"]
+    for choice in choices:
+        told[choice["index"]] += choice["logprobs"]["tokens"]
+    assert [len(tokens) for tokens in told.values()] == [4, 4, 4, 5, 5, 5]
+    assert {"".join(tokens)[:2] for tokens in list(told.values())[:3]} == {"hi"}
+    asked = [request.sampling.prompt_logprobs for request in engine.requests]
+    assert sorted(asked, key=str) == [0, 0, None, None, None, None]
+
+
+@pytest.mark.parametrize("url", [COMPLETIONS, CHATS, "/v1/generate"])
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_large_answer_is_written_off_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, url: str, is_stream: bool
+) -> None:
+    """Half a second of the loop, for 64 answers of 48 tokens with 20 alternatives each."""
+    own, others, to_thread = threading.get_ident(), list[int](), asyncio.to_thread
+
+    async def recorded(write: Any, *args: Any) -> Any:
+        others.append(await to_thread(threading.get_ident))
+        return await to_thread(write, *args)
+
+    monkeypatch.setattr(asyncio, "to_thread", recorded)
+    body = {CHATS: CHAT, COMPLETIONS: PROMPT}.get(url, {"model": "toy", "prompts": ["hi"]})
+    texts = []
+    for large in (10_000, 1):
+        monkeypatch.setattr(event_stream, "LARGE", large)
+        monkeypatch.setattr(collection, "LARGE", large)
+        asked = body | {"max_tokens": 4, "seed": 0}
+        if is_stream:
+            texts.append(str(await data_lines(http, url, asked)))
+        else:
+            texts.append((await http.post(url, json=asked)).text)
+        assert bool(others) == (large == 1)
+    assert own not in others
+    for varying in (r'"?.id"?.: ?.(?:cmpl|chatcmpl|gen)-\w+', r'"?.created"?.: ?\d+'):
+        texts = [re.sub(varying, "", text) for text in texts]
+    assert texts[0] == texts[1]
