@@ -54,6 +54,13 @@ class TokenBytes:
             self._known[token_id] = self._find(token_id)
         return self._known[token_id]
 
+    def text(self, token_id: int) -> str:
+        """Its text by itself."""
+        found = self.of(token_id)
+        if found is None:
+            return str(self.backend.decode([token_id], skip_special_tokens=True))
+        return found.decode("utf-8", self.errors)
+
     def _find(self, token_id: int) -> bytes | None:
         token = self.backend.id_to_token(token_id)
         if token is None or token_id in self._special_ids:

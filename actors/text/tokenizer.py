@@ -63,7 +63,7 @@ class Tokenizer:
         """One token's text by itself; empty for a special one."""
         text = self._token_texts.get(token_id)
         if text is None:
-            text = self._token_texts[token_id] = self.decode([token_id])
+            text = self._token_texts[token_id] = self._token_bytes.text(token_id)
         return text
 
     def render_chat(

@@ -11,13 +11,13 @@ from numpy import float32 as f32
 from numpy import int32 as i32
 
 from outrider.kernels.contract.verdict import TILE
-from outrider.kernels.cpu.arithmetic import ONE, ZERO, compiled, exp
+from outrider.kernels.cpu.arithmetic import ONE, ZERO, as_float, compiled, exp
 from outrider.kernels.cpu.row import (
     LOWEST_FINITE_KEY,
+    MAGNITUDE,
     NO_KEY,
     exps,
     largest,
-    measure,
     ordered,
     padded_sum,
     tile_sum,
@@ -25,6 +25,11 @@ from outrider.kernels.cpu.row import (
 
 MINUS_INF = f32(-np.inf)
 LAST_KEY = i32(2**31 - 1)
+NEAREST, FARTHEST = f32(3), f32(128)  # below the peak: where to look first; no weight is left
+ASIDE = 1 / 64  # of what is left to search
+MOST_STEPS = 24
+MOST_SORTED = 512
+STRIP = 64
 
 
 @compiled
@@ -90,24 +95,113 @@ def kth_key(z: Any, k: Any) -> Any:
 
 
 @compiled
+def count_between(z: Any, low: i32, high: i32) -> Any:
+    count = i32(0)
+    for i in range(len(z)):
+        own = ordered(z[i])
+        count += (i32(1) if own >= low else i32(0)) - (i32(1) if own >= high else i32(0))
+    return count
+
+
+@compiled
+def gather(z: Any, low: i32, high: i32, weights: Any, factors: Any, keys: Any, masses: Any) -> None:
+    """The keys from `low` to below `high`, and what each adds to Z, by ascending key."""
+    own_keys, own_masses, count = np.empty_like(keys), np.empty_like(masses), 0
+    for start in range(0, len(z), STRIP):
+        strip = z[start : start + STRIP]
+        if count_between(strip, low, high) == 0:
+            continue
+        for i in range(len(strip)):
+            own = ordered(strip[i])
+            if own >= low and own < high:
+                own_keys[count] = own
+                own_masses[count] = weights[start + i] * factors[(start + i) // TILE]
+                count += 1
+    order = np.argsort(own_keys)
+    for i in range(count):
+        keys[i], masses[i] = own_keys[order[i]], own_masses[order[i]]
+
+
+@compiled
+def value(key: i32) -> Any:
+    """The float of an ordered key."""
+    return as_float(i32(key ^ i32(i32(key >> 31) & MAGNITUDE)))
+
+
+@compiled
+def between(low: i32, high: i32, share: Any) -> Any:
+    """A key above `low` and below `high`, which are not neighbours: of the value that lies so far
+    from the lower to the higher.
+    """
+    bottom, top = np.float64(value(low)), np.float64(value(high))
+    key = ordered(f32(bottom + (top - bottom) * share))
+    return min(max(key, i32(low + i32(1))), i32(high - i32(1)))
+
+
+@compiled
+def top_p_key(z: Any, top_p: f32, peak: f32, weights: Any, factors: Any) -> Any:
+    """A key from which on the mass is at least top_p of all, and from no larger id's on it is.
+
+    Z rounds in its own order, but never down as ids are added: so any search finds the one cut.
+    This one closes in by the values, and among the few ids that are left it guesses and checks.
+    """
+    low, high = LOWEST_FINITE_KEY, ordered(peak)
+    below, above = mass_from(z, low, weights, factors), mass_from(z, high, weights, factors)
+    needed = top_p * below
+    if above >= needed:
+        return high
+    distance, step, is_enough = NEAREST, 0, False
+    count = count_between(z, low, high)
+    while count > MOST_SORTED and np.int64(high) - np.int64(low) > 1:
+        if low == LOWEST_FINITE_KEY and distance < FARTHEST:
+            key = min(ordered(peak - distance), i32(high - i32(1)))
+            distance *= NEAREST
+        elif low > LOWEST_FINITE_KEY and step < MOST_STEPS:
+            share = np.float64(below - needed) / np.float64(below - above)
+            if step % 3 == 1:  # the other side of where it seems to lie
+                share += ASIDE if is_enough else -ASIDE
+            key = between(low, high, 0.5 if step % 3 == 2 else min(max(share, ASIDE), 1 - ASIDE))
+            step += 1
+        else:  # whatever the values are, this ends
+            key = midpoint(low, high - i32(1))
+        mass = mass_from(z, key, weights, factors)
+        is_enough = mass >= needed
+        if is_enough:
+            low, below = key, mass
+        else:
+            high, above = key, mass
+        if low > LOWEST_FINITE_KEY and step % 3 != 1:
+            count = count_between(z, low, high)
+    if count > MOST_SORTED:  # ids of one value
+        return low
+    keys, masses = np.empty(count, i32), np.empty(count, f32)
+    gather(z, low, high, weights, factors, keys, masses)
+    guess, total = count, np.float64(above)
+    while guess > 1 and total < needed:
+        guess -= 1
+        total += np.float64(masses[guess])
+    first, last = 0, count  # from the first's key on it is enough, from the last's it is not
+    while last - first > 1:
+        middle = guess if first < guess < last else (first + last) >> 1
+        if mass_from(z, keys[middle], weights, factors) >= needed:
+            first, guess = middle, middle + 1
+        else:
+            last = middle
+    return keys[first]
+
+
+@compiled
 def keep_top_p(z: Any, top_p: f32, peaks: Any) -> None:
     """Drop what is below the largest value from which on the mass is at least top_p of all."""
-    peak, _ = measure(z, peaks)
+    for t in range(len(peaks)):
+        peaks[t] = largest(z[t * TILE : (t + 1) * TILE])
+    peak = largest(peaks)
     weights, factors = np.empty(len(z), f32), np.empty(len(peaks), f32)
     for t in range(len(peaks)):
         piece = z[t * TILE : (t + 1) * TILE]
         exps(piece, peaks[t], weights[t * TILE : (t + 1) * TILE])
         factors[t] = exp(peaks[t] - peak)
-    low, high = LOWEST_FINITE_KEY, ordered(peak)
-    needed = top_p * mass_from(z, low, weights, factors)
-    while low < high:
-        middle = midpoint(low, high)
-        below, above = neighbours(z, middle)
-        if mass_from(z, middle, weights, factors) >= needed:
-            low = above
-        else:
-            high = below
-    drop_below(z, low)
+    drop_below(z, top_p_key(z, top_p, peak, weights, factors))
 
 
 @compiled

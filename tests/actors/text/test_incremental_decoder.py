@@ -128,3 +128,11 @@ def test_special_tokens_are_no_text(byte_level):
     ids = byte_level.encode("ab<|cut|>cd").ids
     assert special in ids
     assert streamed(tokens, [special], ids) == "abcd"
+
+
+def test_a_tokens_own_text_is_its_decode(byte_level, fallback):
+    """A microsecond each, where the decode takes ten: answers tell of thousands of them."""
+    for backend in (byte_level, fallback):
+        tokens, rng = TokenBytes(backend), random.Random(3)
+        for token_id in rng.sample(range(backend.get_vocab_size()), 3000):
+            assert tokens.text(token_id) == backend.decode([token_id]), token_id
