@@ -116,7 +116,7 @@ class Scheduler:
         return admitted
 
     def _next(self, now: float, num_free: int) -> Sequence | None:
-        if len(self.running) >= self.limits.max_batch:
+        if not self.waiting or len(self.running) >= self.limits.max_batch:
             return None
         shares = Counter(sequence.request.tenant for sequence in self.running)
         for sequence in sorted(self.waiting, key=_turn(now, shares)):

@@ -64,6 +64,8 @@ class LogitsProcessor:
 
     def rows(self, path: Path, num_skipped: int = 0) -> list[Table]:
         """The entries after each prefix of `path`, the shortest left out. Changes nothing."""
+        if not path:
+            return [self._entries(self._edits, self._num_taken - self._prompt_len)]
         rows, edits = [], self._edits
         for at in range(len(path) + 1):
             position = self._num_taken + at
