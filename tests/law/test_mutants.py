@@ -60,19 +60,19 @@ def loses_the_last_accepted_token(monkeypatch):
     """Commits one accepted token fewer than the verdict says."""
     commit = Coordinator._commit_one
 
-    def mutant(self, live, drafted, verdict):
-        shorter = drafted[: max(verdict.num_accepted - 1, 0)]
-        commit(self, live, shorter, verdict)
+    def mutant(self, live, proposal, verdict):
+        shorter = proposal.tokens[: max(verdict.num_accepted - 1, 0)]
+        commit(self, live, dataclasses.replace(proposal, tokens=shorter), verdict)
 
     monkeypatch.setattr(Coordinator, "_commit_one", mutant)
 
 
 def judges_the_neighbours_proposal(monkeypatch):
     """Rows of a batch handed back in another order."""
-    judge = TargetWorker._judge
+    commit = TargetWorker._commit_all
 
-    def mutant(self, rows, logits):
-        verdicts = judge(self, rows, logits)
+    def mutant(self, rows, sequences, verdicts):
+        verdicts = list(commit(self, rows, sequences, verdicts))
         seq_ids = [verdict.seq_id for verdict in verdicts][::-1]
         changed = [
             type(v)(seq_id, v.id, 0, v.token, v.logprobs[-1:], "")
@@ -80,7 +80,7 @@ def judges_the_neighbours_proposal(monkeypatch):
         ]
         return tuple(changed)
 
-    monkeypatch.setattr(TargetWorker, "_judge", mutant)
+    monkeypatch.setattr(TargetWorker, "_commit_all", mutant)
 
 
 MUTANTS = [

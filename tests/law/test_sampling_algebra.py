@@ -24,6 +24,7 @@ from outrider.actors.scheduling.sampling_params import (
     VerificationMode,
 )
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS
+from outrider.actors.text.grammar_masks import MaskFiller
 from outrider.actors.workers.logits.logits_processor import LogitsProcessor
 
 SCHEMA = json.dumps(
@@ -196,7 +197,7 @@ async def test_a_good_prediction_is_worth_its_tokens(engine_of):
 
 @pytest.mark.parametrize("bug", ["penalties", "grammar"])
 async def test_edits_that_forget_the_drafted_tokens_are_caught(engine_of, monkeypatch, bug):
-    rows, mask = LogitsProcessor.rows, LogitsProcessor.mask
+    rows = LogitsProcessor.rows
     if bug == "penalties":
         monkeypatch.setattr(
             LogitsProcessor,
@@ -205,10 +206,11 @@ async def test_edits_that_forget_the_drafted_tokens_are_caught(engine_of, monkey
         )
     else:
 
-        def forgetful(self, path, out):
-            mask(self, (), out[:1])
-            out[:] = out[0]
+        def forgetful(self, asked, out):
+            for each in asked:
+                each.matcher.masks((), each.of(out)[:1])
+                each.of(out)[:] = each.of(out)[0]
 
-        monkeypatch.setattr(LogitsProcessor, "mask", forgetful)
+        monkeypatch.setattr(MaskFiller, "fill", forgetful)
     with pytest.raises((AssertionError, WorkerFailed)):
         await test_everything_together(engine_of, "demo", "own", "lockstep")
