@@ -7,12 +7,12 @@ does not compile is refused before it is queued, and nobody else's round waits f
 import asyncio
 
 from outrider.actors.engine.info import EngineInfo
-from outrider.actors.errors import InvalidRequest, Overloaded, WorkerLost
+from outrider.actors.errors import InvalidRequest, Overloaded, WorkerFailed, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS
-from outrider.actors.transport.messages import Compile
+from outrider.actors.transport.messages import AnyMessage, Compile
 from outrider.actors.transport.worker_client import WorkerClient
 
 MAX_AT_ONCE = 2  # grammars under way: a worker compiles one after another, and cannot be stopped
@@ -96,14 +96,18 @@ class GrammarCheck:
 
     async def compile(self, grammar: Grammar, timeout_s: float) -> None:
         """Raises InvalidRequest for what is no grammar or takes longer, Overloaded where others'
-        take so long, and WorkerLost where targets die of it.
+        take so long, and WorkerFailed where targets die of it.
         """
         message = Compile(grammar.kind.value, grammar.text, self._eos_ids)
         client = await self._target.up()
         try:
             await self._ask(client, message, timeout_s)
         except WorkerLost:  # it may have died of anything
-            await self._ask(await self._target.up(), message, timeout_s)
+            try:
+                await self._ask(await self._target.up(), message, timeout_s)
+            except WorkerLost as error:  # whoever asks again would cost another
+                reason = f"Given up: both targets that compiled this grammar were lost: {error}"
+                raise WorkerFailed(reason) from error
         if self._draft is not None and self._draft.client is not None:
             self._draft.client.tell(message)
 
@@ -116,13 +120,17 @@ class GrammarCheck:
                 f"Got a grammar while others have compiled for {timeout_s:g} s, try again"
             ) from None
         call = asyncio.ensure_future(client.call(message))
-        call.add_done_callback(lambda _: self._slots.release())  # whoever waits for it still
+        call.add_done_callback(self._end)  # whoever waits for it still
         done, _ = await asyncio.wait({call}, timeout=timeout_s)
         if not done:
-            call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             raise InvalidRequest(
                 f"Got a grammar that did not compile within {timeout_s:g} s, "
                 "expected a simpler one",
                 "structured_outputs",
             )
         await call
+
+    def _end(self, call: asyncio.Future[AnyMessage]) -> None:
+        self._slots.release()
+        if not call.cancelled():
+            call.exception()  # has been looked at, though nobody may wait any more

@@ -16,8 +16,7 @@ import torch
 
 from outrider.actors.errors import InvalidRequest, ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.runner.runner import Runner
-from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply, WorkerInfo
+from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, SparseRow, TopRow, VerdictRow, VerifyRow
 from outrider.actors.workers.logits.logits_processor import foresee, logits_edits
 from outrider.actors.workers.logits.prompt_logprobs import PromptLogprobs
@@ -28,7 +27,6 @@ from outrider.actors.workers.step_timer import StepTimer
 from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
-    Backend,
     DraftKind,
     SpecDecodeMetadata,
     Verdicts,
@@ -39,25 +37,13 @@ from outrider.kernels.contract.verdict import (
 class TargetWorker(ModelWorker):
     """Answers VERIFY."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        backend: Backend[torch.Tensor],
-        description: WorkerInfo,
-        *,
-        shares_pages: bool = True,
-    ) -> None:
-        super().__init__(runner, backend, description, shares_pages=shares_pages)
-        self._judged: list[WorkerSequence] = []  # in the last step
-
     def step(self, message: AnyMessage) -> AnyMessage:
         return self._verify(message) if isinstance(message, Verify) else super().step(message)
 
     def advance(self) -> None:
         """Take in what was committed, before it is asked for; where that fails, it will then."""
-        judged, self._judged = self._judged, []
         processors = []
-        for sequence in judged:
+        for sequence in self._sequences.values():
             if sequence.processor is not None:
                 with contextlib.suppress(InvalidRequest):
                     sequence.processor.take(sequence.ids)
@@ -95,7 +81,6 @@ class TargetWorker(ModelWorker):
                 verdicts = self.backend.verify(batch)
             answers = tuple(self._commit_all(rows, judged, verdicts))
             answers = _with_top(rows, judged, answers, wanted)
-            self._judged = judged
         told = prompts.rows(logits)
         for sequence in sequences:
             self.cache_full_pages(sequence, sequence.cache.len)

@@ -50,11 +50,16 @@ class Outcome:
     kind: str
     statuses: tuple[int, ...]  # of each answer that came
     request: bytes  # its beginning
+    was_left: bool = False  # by the client, before an answer
 
     @property
     def is_refused(self):
-        """Every answer is no fault of the server's, or says to come again."""
-        return all(status < 500 or status == 503 for status in self.statuses)
+        """There is an answer, unless the client left, and none is a fault of the server's but one
+        that says to come again.
+        """
+        return (self.was_left or bool(self.statuses)) and all(
+            status < 500 or status == 503 for status in self.statuses
+        )
 
 
 def value(rng, depth=0):
@@ -245,10 +250,10 @@ async def send(port, number, seed=0):
                 while piece := await reader.read(1 << 16):
                     answer += piece
     except (OSError, TimeoutError):
-        pass  # cut off, or never answered: a server may do so to such a client
+        pass  # what was answered before counts
     finally:
         writer.close()
-    return Outcome(kind.__name__, statuses(answer), data[:300])
+    return Outcome(kind.__name__, statuses(answer), data[:300], leaves)
 
 
 def statuses(answer):

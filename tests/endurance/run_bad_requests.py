@@ -76,7 +76,7 @@ def p95(gaps):
 
 def memory(pid):
     """Bytes that a process and all below it hold."""
-    return sum(resident_bytes(each) for each in {pid, *descendants(pid)})
+    return sum(resident_bytes(each) or 0 for each in {pid, *descendants(pid)})
 
 
 async def run(port, pid, count, rate, seed):
@@ -96,7 +96,7 @@ async def run(port, pid, count, rate, seed):
     amiss = [each for each in outcomes if not each.is_refused]
     for each in amiss[:20]:
         print(f"{each.kind} {each.statuses}: {each.request!r}")
-    print(f"{len(outcomes)} bad requests, {len(amiss)} answered with 5xx; texts undisturbed")
+    print(f"{len(outcomes)} bad requests, {len(amiss)} with 5xx or no answer; texts undisturbed")
     print(
         f"p95 between a good stream's events: {1e3 * p95(gaps):.1f} ms beside them, "
         f"{1e3 * p95(usual):.1f} beside well-formed ones: {p95(gaps) / p95(usual):.2f} times; "

@@ -104,11 +104,11 @@ ROUND_SECONDS = _counter(
 )
 WORKER_SECONDS = _counter(
     "outrider:worker_seconds",
-    "Time that workers were at it, by part: draft_step, target_forward, verdict, target_host.",
+    "Time of workers' steps, by part: draft_step, target_forward, verdict, target_host.",
     "part",
 )
 TRANSPORT_SECONDS = _counter(
-    "outrider:transport_seconds", "Time in verify that the target did not compute."
+    "outrider:transport_seconds", "Time in verify in which the target was at no step."
 )
 TARGET_IDLE = _gauge(
     "outrider:target_idle_fraction",

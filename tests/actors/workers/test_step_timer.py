@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 import torch
 
 from outrider.actors.workers.step_timer import StepTimer
@@ -39,6 +38,7 @@ class Event:
 
 
 def test_the_parts_add_up_to_the_step():
+    started = time.monotonic()
     timer = StepTimer("cpu")
     with timer.part("forward"):
         time.sleep(0.02)
@@ -49,7 +49,7 @@ def test_the_parts_add_up_to_the_step():
     assert times.forward_s >= 0.02
     assert times.verdict_s >= 0.015
     assert times.host_s >= 0.01
-    assert times.total_s == pytest.approx(time.monotonic() - times.started_s, abs=0.5)
+    assert times.total_s <= time.monotonic() - started
 
 
 def test_a_devices_work_is_told_by_its_events_not_by_when_calls_return(monkeypatch):
