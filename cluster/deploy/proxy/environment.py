@@ -5,6 +5,7 @@ python: Serve's own proxy actor, through which every event is a Ray call; five t
 a machine with few cores it competes with the models.
 """
 
+import resource
 import secrets
 import socket
 import sys
@@ -19,6 +20,9 @@ from outrider.cluster.deploy.proxy import haproxy_program
 LOOPBACK = "127.0.0.1"
 # Replicas' ports: below those that systems give out by themselves (32768 on Linux), in ranges.
 FIRST_PORT, END_PORT, NUM_PORTS = 20_000, 32_700, 100
+
+MAX_CONNECTIONS = 16_384  # unfinished ones included: each has HEAD_S, and a buffer of 16 KiB
+NUM_FILES = 256  # of HAProxy's beside those of connections: five for two, with pipes to splice
 
 HOUR_S = 3600
 DRAINING_S = 90  # a proxy without a replica beside it serves on for so long
@@ -36,6 +40,7 @@ def cluster_environment(proxy: str) -> dict[str, str]:
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",  # for the proxies to be told
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(DRAINING_S),
         "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+        "RAY_SERVE_HAPROXY_MAXCONN": str(MAX_CONNECTIONS),
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": str(HOUR_S),  # longer than any stream
     }
@@ -85,6 +90,7 @@ def proxy_environment(proxy: str, folder: Path, replica_ports: range) -> dict[st
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": fallback,
         "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": fallback_grpc,
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",  # no balancer needs to be told
+        "RAY_SERVE_HAPROXY_MAXCONN": str(max_connections()),
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(_haproxy(folder, token)),
         "RAY_SERVE_HAPROXY_STATS_PORT": stats,
         "RAY_SERVE_HAPROXY_METRICS_PORT": metrics,
@@ -93,6 +99,14 @@ def proxy_environment(proxy: str, folder: Path, replica_ports: range) -> dict[st
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
     }
+
+
+def max_connections() -> int:
+    """As many as the limit on open files lets HAProxy have; beyond its own it does not start."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, (most - NUM_FILES) * 2 // 5))
 
 
 def _haproxy(folder: Path, token: str) -> Path:

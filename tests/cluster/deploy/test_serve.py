@@ -6,6 +6,7 @@ The last test ends it; the order of the file is part of the test.
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -23,8 +24,11 @@ import pytest
 from cluster.k8s.test_monitoring import expressions, selectors
 from live.proc import descendants, is_running, name_of, sockets, unix_sockets
 
+from outrider.cluster.deploy.proxy.haproxy_program import HEAD_S
+
 pytestmark = pytest.mark.slow
 
+NUM_UNFINISHED = 4500
 START_S = 240.0  # on a loaded machine with cold compiler caches
 STOP_S = 90.0  # the grace for what is in flight, and then some
 PROMPT = "def add(a, b):"
@@ -160,6 +164,29 @@ def raw(server: Server, request: bytes) -> tuple[bytes, bytes]:
         connection.sendall(request)
         head, _, body = b"".join(iter(lambda: connection.recv(4096), b"")).partition(b"\r\n\r\n")
     return head, body
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY and before[1] < 3 * NUM_UNFINISHED:
+        pytest.skip(f"this process may open {before[1]} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3 * NUM_UNFINISHED, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_files")
+def test_thousands_of_unfinished_requests_close_nothing(server: Server) -> None:
+    """Whoever found no place had to wait for HEAD_S until another's time was over."""
+    address = httpx.URL(server.url)
+    with contextlib.ExitStack() as held:
+        for _ in range(NUM_UNFINISHED):
+            one = socket.create_connection((address.host, address.port), timeout=10)
+            held.enter_context(one).sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert httpx.get(f"{server.url}/ready", timeout=HEAD_S / 2).status_code == 200
+        reply = httpx.post(f"{server.url}/v1/completions", json=SAMPLED, timeout=HEAD_S / 2)
+        assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

@@ -1,5 +1,6 @@
 """The ports of one server among others on the machine."""
 
+import resource
 import socket
 from pathlib import Path
 
@@ -41,3 +42,15 @@ def test_no_port_of_a_server_is_rays_fixed_one(tmp_path: Path) -> None:
     assert len(found) == len(set(found)) == 6
     assert not {8000, 8404, 8500, 9000, 9101, 9500, 30000, 31000} & set(found)
     assert {ports[0], ports[-1]} <= set(found)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(resource.RLIM_INFINITY, 16_384), (4096, 1536)])
+def test_haproxy_has_as_many_connections_as_files_allow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int, expected: int
+) -> None:
+    """More than 4096, which a few thousand unfinished requests would use up; no more than it can
+    have, or it would not start.
+    """
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, most))
+    found = proxy_environment("haproxy", tmp_path, range(20_000, 20_100))
+    assert found["RAY_SERVE_HAPROXY_MAXCONN"] == str(expected)
