@@ -1,6 +1,6 @@
 """What a round costs beside the models' own work, at the vocabulary and context of a real model.
 
-    python tests/benches/host_cost.py [--tokens 48] [--json FILE]
+    python tests/benches/host_cost.py [--tokens 128] [--json FILE]
 
 A random Llama of two small layers with V = 128,256 and a context of 131,072, on one thread, and 64
 rows without proposals: whatever grows with vocabulary, prompts or clients shows beside so little
@@ -239,7 +239,7 @@ def show(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,17 +4,18 @@ Owns the place in the prediction that the text has come to. After a departure it
 nearest place ahead where the prediction reads like the text's end. Longer while it is right.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+
+import numpy as np
 
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K
 
 PAIR = 2  # ids that must match before the text is taken to be back
 FIRST_LEN = 8
+ID_BITS = 32
 NUM_INDEXED = 32  # predictions at once
 
 
@@ -36,16 +37,30 @@ def follow(request: Request) -> "PredictionDrafter | None":
     return PredictionDrafter(request.prediction_ids) if request.prediction_ids else None
 
 
+class PairPlaces:
+    """Where each pair of neighbours is: arrays, as the loop would stand still for a dictionary."""
+
+    def __init__(self, ids: Many[int]) -> None:
+        array = np.array(ids, np.int64)
+        pairs = array[:-1] << ID_BITS | array[1:]
+        order = pairs.argsort(kind="stable")
+        self._pairs, self._places = pairs[order], order + PAIR
+
+    def after(self, pair: tuple[int, ...], at: int) -> int | None:
+        """The first place behind such a pair that lies beyond `at`."""
+        wanted = pair[0] << ID_BITS | pair[1]
+        first, end = (int(self._pairs.searchsorted(wanted, side)) for side in ("left", "right"))
+        first += int(self._places[first:end].searchsorted(at, "right"))
+        return int(self._places[first]) if first < end else None
+
+
 @lru_cache(maxsize=NUM_INDEXED)
-def _indexed(prediction: _Whole) -> dict[tuple[int, ...], list[int]]:
-    places: dict[tuple[int, ...], list[int]] = {}
-    for place, pair in enumerate(pairwise(prediction.ids), PAIR):
-        places.setdefault(pair, []).append(place)
-    return places
+def _indexed(prediction: _Whole) -> PairPlaces:
+    return PairPlaces(prediction.ids)
 
 
-def places_of(prediction: tuple[int, ...]) -> dict[tuple[int, ...], list[int]]:
-    """Pair → the places behind it, in order. Made once for all choices of a request."""
+def places_of(prediction: tuple[int, ...]) -> PairPlaces:
+    """Made once for all choices of a request."""
     return _indexed(_Whole(prediction))
 
 
@@ -83,10 +98,9 @@ class PredictionDrafter:
             return
         self._is_along = False
         if len(self._tail) == PAIR:
-            places = places_of(self._prediction).get(self._tail, [])
-            nearest = bisect_right(places, at)
-            if nearest < len(places):
-                self._at, self._is_along = places[nearest], True
+            nearest = places_of(self._prediction).after(self._tail, at)
+            if nearest is not None:
+                self._at, self._is_along = nearest, True
 
 
 def _common_len(some: Many[int], others: Many[int]) -> int:

@@ -52,8 +52,8 @@ def test_proposals_grow_while_right_and_shrink_when_wrong():
 def test_a_prediction_is_gone_through_once_for_all_choices(monkeypatch):
     """27 ms a token it was, for one of 100,000: it was searched whole each time."""
     indexed = []
-    pairs = module.pairwise
-    monkeypatch.setattr(module, "pairwise", lambda ids: indexed.append(ids) or pairs(ids))
+    places = module.PairPlaces
+    monkeypatch.setattr(module, "PairPlaces", lambda ids: indexed.append(ids) or places(ids))
     prediction = tuple(random.Random(1).choices(range(1000), k=10_000))
     drafters = [PredictionDrafter(prediction) for _ in range(64)]  # of one request's choices
     for drafter in drafters:
