@@ -16,14 +16,14 @@ from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.engine.info import EngineHealth, EngineInfo
 from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
-from outrider.actors.errors import InvalidRequest, ShuttingDown
+from outrider.actors.errors import InvalidConfig, InvalidRequest, ShuttingDown
 from outrider.actors.executor.executor import Executor
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.scheduling.request import OutputDelta, Request
-from outrider.actors.scheduling.sampling_params import Grammar
+from outrider.actors.scheduling.sampling_params import MAX_K, Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
@@ -109,7 +109,7 @@ class Engine:
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
-            info = _info_of(config, target_info, pipeline)
+            info = _info_of(config, target_info, pipeline, limits.max_len)
             kept = resources.pop_all()
             return cls(info, tokenizer, coordinator, scheduler, statistics, worker_group, kept)
         raise AssertionError("unreachable: the stack suppresses nothing")
@@ -124,7 +124,6 @@ class Engine:
         if self._is_stopping:
             raise ShuttingDown("The engine stops and takes no more requests")
         check(request, self.info)
-        self._scheduler.check(len(request.prompt_ids) + request.sampling.max_tokens)
         self._scheduler.check_room(1, request.tenant)
 
     def check_room(self, requests: Many[Request]) -> None:
@@ -215,12 +214,19 @@ def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
     return [target, draft]
 
 
-def _info_of(config: EngineConfig, worker: WorkerInfo, pipeline: Pipeline) -> EngineInfo:
+def _info_of(
+    config: EngineConfig, worker: WorkerInfo, pipeline: Pipeline, pool_len: int
+) -> EngineInfo:
+    if pool_len < 1:
+        raise InvalidConfig(
+            f"Got engine.kv_tokens={config.options.kv_tokens}, expected more than {MAX_K}"
+        )
     return EngineInfo(
         target=worker.model,
         draft=None if config.used_draft is None else config.used_draft.name,
         vocab_size=worker.vocab_size,
         context_len=worker.context_len,
+        max_model_len=min(worker.context_len, pool_len),
         eos_ids=worker.eos_ids,
         numerics=worker.numerics,
         numerics_reason=worker.numerics_reason,

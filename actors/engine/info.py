@@ -13,7 +13,8 @@ class EngineInfo:
     target: str
     draft: str | None
     vocab_size: int
-    context_len: int
+    context_len: int  # the model's own
+    max_model_len: int  # prompt and output together: of the context, what the KV pool holds
     eos_ids: tuple[int, ...]
     numerics: str  # in effect
     numerics_reason: str  # why not exact, or empty

@@ -22,7 +22,9 @@ def check(request: Request, info: EngineInfo) -> None:
     """Raises InvalidRequest, naming the field."""
     if not request.prompt_ids:
         raise InvalidRequest("Got an empty prompt, expected at least one token", "prompt")
-    _check_lengths(request, info.context_len)  # first: what is too long is not even looked through
+    _check_lengths(
+        request, info.max_model_len
+    )  # first: what is too long is not even looked through
     _check_ids(request, info.vocab_size)
     sampling, k = request.sampling, request.speculation.k
     if sampling.grammar is not None and not info.eos_ids:
@@ -53,24 +55,25 @@ def _check_ids(request: Request, vocab_size: int) -> None:
             )
 
 
-def _check_lengths(request: Request, context_len: int) -> None:
+def _check_lengths(request: Request, max_model_len: int) -> None:
     prompt_len, sampling = len(request.prompt_ids), request.sampling
-    if prompt_len >= context_len:
+    if prompt_len >= max_model_len:
         raise InvalidRequest(
-            f"Got a prompt of {prompt_len} tokens, expected fewer than the context's {context_len}",
+            f"Got a prompt of {prompt_len} tokens, expected fewer than the context's "
+            f"{max_model_len}",
             "prompt",
         )
-    if len(request.prediction_ids) > context_len:
+    if len(request.prediction_ids) > max_model_len:
         raise InvalidRequest(
             f"Got a prediction of {len(request.prediction_ids)} tokens, expected at most the "
-            f"context's {context_len}",
+            f"context's {max_model_len}",
             "prediction",
         )
-    if prompt_len + sampling.max_tokens > context_len:
+    if prompt_len + sampling.max_tokens > max_model_len:
         raise InvalidRequest(
             f"Got max_tokens={sampling.max_tokens} after a prompt of {prompt_len} "
-            f"tokens, expected at most {context_len - prompt_len} in a context of "
-            f"{context_len}",
+            f"tokens, expected at most {max_model_len - prompt_len} in a context of "
+            f"{max_model_len}",
             "max_tokens",
         )
     counts = {"min_tokens": sampling.min_tokens}

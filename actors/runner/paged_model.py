@@ -16,6 +16,7 @@ from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.cpu.linear import PackedLinear, can_pack, pack_linears, padded_rows
 from outrider.actors.runner.cpu.norm import fuse_norms
+from outrider.actors.runner.cpu.paged_attention import POSITION
 from outrider.actors.runner.forward_batch import ForwardBatch, Segment, pack
 from outrider.actors.runner.fused_model import FusedModel, NotRecognised, fuse_blocks, fuse_layers
 from outrider.actors.runner.kv.pool import KvPool
@@ -92,9 +93,13 @@ class PagedModel:
                     found = True
         return found
 
-    def run(self, step: ForwardBatch, pool: KvPool) -> torch.Tensor:
-        """Float32 logits [W, V] of the step's wanted tokens."""
+    def run(self, step: ForwardBatch, pool: KvPool, shift: int = 0) -> torch.Tensor:
+        """Float32 logits [W, V] of the step's wanted tokens. The model is told positions that are
+        so many further on than those of the pool.
+        """
         tokens, wanted = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
+        if shift:
+            tokens = tokens + shift * (np.arange(tokens.shape[1]) == POSITION)
         if self.fused is not None:
             logits = torch.from_numpy(self.fused.logits(tokens, wanted, step, pool))
         else:
@@ -132,10 +137,12 @@ class PagedModel:
         return np.concatenate((rows, rows[-1:].repeat(num_added, axis=0))) if num_added else rows
 
 
-def forward(model: PagedModel, pool: KvPool, chunks: Sequence[Segment]) -> torch.Tensor:
+def forward(
+    model: PagedModel, pool: KvPool, chunks: Sequence[Segment], shift: int = 0
+) -> torch.Tensor:
     """One forward of checked chunks: reserve, run, advance. PoolExhausted changes nothing."""
     pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
-    logits = model.run(pack(chunks, pool), pool)
+    logits = model.run(pack(chunks, pool), pool, shift)
     for chunk in chunks:
         chunk.cache.len += len(chunk.tokens)
     return logits

@@ -18,7 +18,13 @@ from outrider.actors.runner.forward_batch import Segment, check
 from outrider.actors.runner.kv.pool import KvPool, PageTable
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.paged_model import PagedModel, forward
-from outrider.actors.runner.selftest import TEXT_LEN, reference_logits, sample_tokens, selftest
+from outrider.actors.runner.selftest import (
+    TEXT_LEN,
+    References,
+    references,
+    sample_tokens,
+    selftest,
+)
 
 Numerics = Literal["exact", "fast"]
 log = logging.getLogger(__name__)
@@ -53,14 +59,26 @@ class Runner:
         self.numerics: Numerics = numerics or ("exact" if loaded.device == "cpu" else "fast")
         self.numerics_reason = ""
         text = sample_tokens(loaded.vocab_size, TEXT_LEN)
-        wanted = reference_logits(loaded, text)
-        traced = trace(loaded, text)
+        wanted, traced = self._itself(text)
         small = self._pool(traced, PROBE_ROWS, page_size)
         self.model = self._first_sound(traced, small, text, wanted)
         if self.numerics == "exact":
             self._probe(small, is_strict)
         self.model.changes.keep()  # one copy of the weights
         self.pool = self._pool(traced, num_tokens, page_size)
+
+    def _itself(self, text: list[int]) -> tuple[References, AttentionProbe]:
+        """What the model makes of a text on its own, and what it asks of attention."""
+        try:
+            return references(self.loaded, text), trace(self.loaded, text)
+        except ModelRefused:
+            raise
+        except Exception as error:  # a class can fail in any way
+            lines = str(error).strip().splitlines() or [""]
+            raise ModelRefused(
+                f"{self._name}: {type(self.loaded.model).__name__} fails in its own forward, or "
+                f"with an attention function of ours: {type(error).__name__}: {lines[0][:200]}"
+            ) from error
 
     def _pool(self, traced: AttentionProbe, num_tokens: int, page_size: int) -> KvPool:
         return KvPool(
@@ -80,7 +98,7 @@ class Runner:
             model.changes.undo()
 
     def _first_sound(
-        self, traced: AttentionProbe, pool: KvPool, text: list[int], wanted: torch.Tensor
+        self, traced: AttentionProbe, pool: KvPool, text: list[int], wanted: References
     ) -> PagedModel:
         trouble = ""
         for model in self._candidates(traced):
@@ -92,8 +110,7 @@ class Runner:
                 return model
             log.warning("not replaced to level %d, by the self-test: %s", model.level, trouble)
         raise ModelRefused(
-            f"{self.loaded.path or type(self.loaded.model).__name__}: "
-            f"the runner does not compute what the model computes: {trouble}"
+            f"{self._name}: the runner does not compute what the model computes: {trouble}"
         )
 
     def _probe(self, pool: KvPool, is_strict: bool) -> None:
@@ -104,6 +121,10 @@ class Runner:
             raise InvalidConfig(f"Got numerics='exact', but {reason}; accepted here: 'fast'")
         if reason:
             self.numerics, self.numerics_reason = "fast", reason
+
+    @property
+    def _name(self) -> str:
+        return str(self.loaded.path or type(self.loaded.model).__name__)
 
     @property
     def num_free_pages(self) -> int:

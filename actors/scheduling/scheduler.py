@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from outrider.actors.errors import InvalidRequest, Overloaded
+from outrider.actors.errors import Overloaded
 from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence, State
@@ -28,6 +28,11 @@ class SchedulerConfig:
     max_waiting: int
     token_budget: int  # tokens of one target forward
     has_prefix_cache: bool = True
+
+    @property
+    def max_len(self) -> int:
+        """Tokens of prompt and output that one sequence can have, alone in the pool."""
+        return self.num_pages * self.page_size - MAX_K
 
 
 @dataclass(slots=True)
@@ -55,15 +60,6 @@ class Scheduler:
         self.limits = limits
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []  # by when they were admitted
-
-    def check(self, max_len: int) -> None:
-        """Raises InvalidRequest if it could never run."""
-        if self._pages(max_len + MAX_K) > self.limits.num_pages:
-            most = self.limits.num_pages * self.limits.page_size - MAX_K
-            raise InvalidRequest(
-                f"Got {max_len} tokens of prompt and output, this server holds {most}",
-                "max_tokens",
-            )
 
     def check_room(self, num: int, tenant: str) -> None:
         """Raises Overloaded unless so many more may wait. One tenant has half the queue at most."""

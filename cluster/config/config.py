@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from outrider.actors.engine.config import EngineOptions
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
+from outrider.cluster.config.hub_name import hub_name
 
 NO_DRAFT = "none"
 API_KEYS_ENV = "OUTRIDER_API_KEYS"
@@ -32,10 +33,14 @@ class _Section(BaseModel):
 class ModelConfig(_Section):
     """Which models, and under which name they are served."""
 
-    target: str = Field(default=DEMO, description="a model directory, or 'demo'")
+    target: str = Field(
+        default=DEMO,
+        description="a model directory, 'demo', or a model of the hub: org/name[@revision]",
+    )
     draft: str | None = Field(
         default=None,
-        description="a model directory, 'demo' or 'none'; by default the demo's own, or none",
+        description="a model directory, 'demo', 'none', or a model of the hub; by default the "
+        "demo's own, or none",
     )
     name: str | None = Field(
         default=None, min_length=1, description="the served name; by default target's"
@@ -58,7 +63,8 @@ class ModelConfig(_Section):
     @property
     def served_name(self) -> str:
         """What requests call the model: never a path."""
-        return self.name or Path(self.target).resolve().name
+        on_hub = hub_name(self.target)
+        return self.name or (on_hub.repo if on_hub else Path(self.target).resolve().name)
 
 
 class HttpSection(_Section):

@@ -18,7 +18,6 @@ from outrider.cluster.api.middleware.traffic import HAND_BACK_S
 from outrider.cluster.config.config import LOOPBACK_HOSTS, Config
 from outrider.cluster.deploy.local_ray import LOCAL, connected
 from outrider.cluster.deploy.preflight import (
-    check_model,
     check_nodes,
     check_port,
     local_resources,
@@ -26,6 +25,7 @@ from outrider.cluster.deploy.preflight import (
 )
 from outrider.cluster.deploy.probe import Probe
 from outrider.cluster.deploy.sizing import bundles_of
+from outrider.cluster.models.local_models import check_folders, with_local_models
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ Report = Callable[[str], None]
 @contextmanager
 def served(config: Config, report: Report) -> Iterator[Probe]:
     """A running server, which ends with the block. Raises OutriderError."""
-    check_files(config)
+    check_folders(config)
     check_port(config.http.host, config.http.port)
     if config.cluster.address == LOCAL:
         check_this_machine(config)
     check_keys(config, report)
     if config.cluster.address == LOCAL:
-        config = for_this_machine(config)
+        config = for_this_machine(with_local_models(config, report))
     else:
         config = requiring_keys(config, os.environ)
     report("starting Ray" if config.cluster.address == LOCAL else "joining the Ray cluster")
@@ -87,13 +87,6 @@ def _drain(config: Config) -> None:
         asyncio.run(ask())
     except Exception as error:  # whatever it was, the end comes
         log.warning("the replicas could not be asked to drain: %r", error)
-
-
-def check_files(config: Config) -> None:
-    """Raises ModelRefused unless the model directories look loadable."""
-    check_model("target", config.model.target_path)
-    if config.model.draft_path is not None:
-        check_model("draft", config.model.draft_path)
 
 
 def check_this_machine(config: Config) -> str:
@@ -189,6 +182,8 @@ def _await_replicas(config: Config, board: Any, report: Report) -> None:
         num_read += len(lines)
         for line in lines:
             report(line)
+        if lines:  # a download may take its time, as long as it goes on
+            deadline = time.monotonic() + config.cluster.start_timeout_s
         if failure is not None:
             raise _error_of(failure)
         state = serve.status().applications.get(APPLICATION)

@@ -1,42 +1,19 @@
-"""What can be found wanting before anything is started: models, port, machines.
+"""What can be found wanting before anything is started: port and machines.
 
 Every check raises InvalidConfig with what is missing, so that nothing waits for it in silence.
 Pure of Ray: what a cluster has comes in as plain dictionaries.
 """
 
-import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from outrider.actors.errors import InvalidConfig, ModelRefused
+from outrider.actors.errors import InvalidConfig
 
-MODEL_FILES = ("config.json", "tokenizer.json")
 LEAST_LOGICAL_CPUS = 4  # of a local cluster: its CPUs only count, they pin nothing
 
 Resources = Mapping[str, float]  # {"CPU": 2.0, "GPU": 1.0}
-
-
-def check_model(role: str, path: Path) -> str:
-    """The model's architecture. Raises ModelRefused unless the directory looks loadable."""
-    if not path.is_dir():
-        raise ModelRefused(f"Got {role}={path}, expected a model directory (or 'demo')")
-    for name in MODEL_FILES:
-        if not os.access(path / name, os.R_OK):
-            raise ModelRefused(f"Got the {role} {path} without a readable {name}, expected one")
-    if not any(path.glob("*.safetensors")):
-        raise ModelRefused(f"Got the {role} {path} without *.safetensors, expected such weights")
-    try:
-        config = json.loads((path / "config.json").read_text())
-    except ValueError as error:
-        raise ModelRefused(
-            f"Got an unreadable config.json in the {role} {path}: {error}"
-        ) from error
-    architectures = config.get("architectures") if isinstance(config, dict) else None
-    if not architectures:
-        raise ModelRefused(f"Got no architectures in the config.json of the {role} {path}")
-    return str(architectures[0])
 
 
 def check_port(host: str, port: int) -> None:

@@ -8,7 +8,9 @@ whoever holds the token lists says what comes next.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -23,6 +25,9 @@ from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 from outrider.cluster.deploy.sizing import BUNDLE_OF
+from outrider.cluster.models.local_models import worker_model
+
+log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 5.0  # for an actor to end its worker
 ORPHAN_S = 10.0  # a worker without a coordinator for so long ends itself
@@ -37,6 +42,8 @@ class HostActor:
     async def start(self, spec: WorkerSpec, has_tcp: bool, ports: Sequence[int]) -> WorkerAddress:
         """A worker that listens; an earlier one is ended. Raises OutriderError."""
         host = ray.util.get_node_ip_address() if has_tcp else None
+        model = await asyncio.to_thread(worker_model, spec.role, spec.model, log.info)
+        spec = replace(spec, model=model)
         return await self._spawner.start(
             spec, tcp_host=host, tcp_ports=tuple(ports), orphan_s=ORPHAN_S
         )

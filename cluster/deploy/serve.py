@@ -89,13 +89,16 @@ class EngineReplica:
         from outrider.actors.engine.engine import Engine
         from outrider.cluster.deploy.ray_executor import RayExecutor
         from outrider.cluster.deploy.settings import engine_config
+        from outrider.cluster.models.local_models import with_local_models
 
+        # Of a cluster that was joined, or Kubernetes': here the models are first needed.
+        config = await asyncio.to_thread(with_local_models, self._config, self._say)
         cluster = self._config.cluster
         ports = range(cluster.first_port, cluster.first_port + cluster.num_ports)
         has_tcp = cluster.placement != "STRICT_PACK"
         group = ray.util.get_current_placement_group()
         executor = RayExecutor(group, self._bundles, has_tcp, ports, cluster.has_spare)
-        return await Engine.start(engine_config(self._config), executor, self._say)
+        return await Engine.start(engine_config(config), executor, self._say)
 
     def _say(self, line: str) -> None:
         log.info(line)

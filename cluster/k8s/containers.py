@@ -10,6 +10,8 @@ from outrider.cluster.k8s.objects import Object
 USER = 1000  # as in the Dockerfile
 CONFIG_FILE = "/etc/outrider/outrider.yaml"
 KEYS_ENTRY = "keys"
+HUB_ENTRY = "token"
+HUB_FOLDER = "/hub"
 COMPILED_FOLDER = "/opt/outrider/numba"  # in the image: the verdict and attention for the CPU
 CACHE_FOLDERS = {
     "HOME": "/tmp/home",
@@ -66,6 +68,17 @@ def engine_environment(installation: Installation) -> list[Object]:
         reference = {"name": installation.keys_secret, "key": KEYS_ENTRY}
         name = installation.config.http.api_keys_env
         found.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
+    return found + hub_environment(installation)
+
+
+def hub_environment(installation: Installation) -> list[Object]:
+    """What fetching a model by name takes."""
+    if not installation.uses_hub:
+        return []
+    found: list[Object] = [{"name": "HF_HOME", "value": HUB_FOLDER}]
+    if installation.hub_secret is not None:
+        reference = {"name": installation.hub_secret, "key": HUB_ENTRY}
+        found.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
     return found
 
 
@@ -78,6 +91,11 @@ def engine_volumes(installation: Installation) -> list[Object]:
     if installation.has_volume:
         claim = {"claimName": installation.models_claim, "readOnly": True}
         found.append({"name": "models", "persistentVolumeClaim": claim})
+    if installation.uses_hub:
+        own: Object = {"emptyDir": {}}
+        if installation.cache_claim is not None:
+            own = {"persistentVolumeClaim": {"claimName": installation.cache_claim}}
+        found.append({"name": "hub", **own})
     return found
 
 
@@ -89,6 +107,8 @@ def engine_mounts(installation: Installation) -> list[Object]:
     ]
     if installation.has_volume:
         found.append({"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True})
+    if installation.uses_hub:
+        found.append({"name": "hub", "mountPath": HUB_FOLDER})
     return found
 
 

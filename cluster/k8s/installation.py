@@ -5,12 +5,12 @@ Knows the typed configuration; knows nothing of how objects of Kubernetes are wr
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from outrider.actors.errors import InvalidConfig
 from outrider.cluster.config.config import NO_DRAFT, Config
 from outrider.cluster.config.demo_models import DEMO
+from outrider.cluster.config.hub_name import hub_name
 from outrider.cluster.config.sources import Setting, Settings, build
 from outrider.cluster.deploy.preflight import Resources, total
 from outrider.cluster.deploy.sizing import bundles_of, most_replicas, num_surging
@@ -45,6 +45,8 @@ class Installation:
     memory: str = "8Gi"  # of a replica's pod
     models_claim: str | None = "outrider-models"  # the volume at /models
     keys_secret: str | None = "outrider-api-keys"  # with the entry `keys`: name=key,…
+    cache_claim: str | None = None  # the volume for models of the hub; none: the pod's own
+    hub_secret: str | None = None  # with the entry `token`: of the hub, for gated models
 
     def __post_init__(self) -> None:
         for what, value, accepted in (
@@ -97,7 +99,18 @@ class Installation:
     @property
     def has_volume(self) -> bool:
         """Whether models come from a volume: the demo pair is in the image."""
-        return self.models_claim is not None and bool(list(_paths(self.config)))
+        return self.models_claim is not None and any(hub_name(p) is None for p in self._models)
+
+    @property
+    def uses_hub(self) -> bool:
+        """Whether pods fetch models by name."""
+        return any(hub_name(model) is not None for model in self._models)
+
+    @property
+    def _models(self) -> list[str]:
+        """Those that are no part of the image."""
+        chosen = (self.config.model.target, self.config.model.draft)
+        return [model for model in chosen if model not in (None, NO_DRAFT, DEMO)]
 
     def _check_workers(self) -> None:
         cluster = self.config.cluster
@@ -129,11 +142,11 @@ class Installation:
             )
 
     def _check_models(self) -> None:
-        for path in _paths(self.config):
-            if not path.startswith(MODELS_FOLDER + "/"):
+        for model in self._models:
+            if hub_name(model) is None and not model.startswith(MODELS_FOLDER + "/"):
                 raise InvalidConfig(
-                    f"Got the model {path}, expected a folder below {MODELS_FOLDER}, where the "
-                    "volume is mounted (or 'demo')"
+                    f"Got the model {model}, expected a folder below {MODELS_FOLDER}, where the "
+                    "volume is mounted, a model of the hub, org/name[@revision], or 'demo'"
                 )
 
 
@@ -142,10 +155,3 @@ def configured(settings: Settings, num_gpus: int) -> Config:
     derived = OPERATING | {"cluster.worker_gpus": GPU_SHARES.get(num_gpus, 0.0)}
     defaults = {key: Setting(value, "a default", False) for key, value in derived.items()}
     return build(defaults | settings)
-
-
-def _paths(config: Config) -> Iterable[str]:
-    """The models that are no part of the image."""
-    for path in (config.model.target, config.model.draft):
-        if path not in (None, NO_DRAFT, DEMO):
-            yield str(path)

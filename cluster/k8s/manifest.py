@@ -5,7 +5,7 @@ import yaml
 from outrider.cluster.k8s.ground import ground
 from outrider.cluster.k8s.installation import Installation
 from outrider.cluster.k8s.monitoring.monitor import monitoring
-from outrider.cluster.k8s.network import policies
+from outrider.cluster.k8s.network import policies, to_hub
 from outrider.cluster.k8s.objects import Object
 from outrider.cluster.k8s.ray_service import Dumper, config_map, ray_service
 
@@ -17,7 +17,8 @@ def base(namespace: str) -> list[Object]:
 
 def service(installation: Installation) -> list[Object]:
     """What does."""
-    return [config_map(installation), ray_service(installation)]
+    way_out = [to_hub(installation.namespace)] if installation.uses_hub else []
+    return [*way_out, config_map(installation), ray_service(installation)]
 
 
 def manifest(installation: Installation, has_monitoring: bool) -> list[Object]:

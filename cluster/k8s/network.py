@@ -7,6 +7,7 @@ MONITORING = {"kubernetes.io/metadata.name": "monitoring"}
 OPERATOR = {"app.kubernetes.io/name": "kuberay-operator"}
 DNS = 53
 API_SERVER = (443, 6443)
+HTTPS = 443
 
 
 def policies(namespace: str) -> list[Object]:
@@ -29,6 +30,11 @@ def policies(namespace: str) -> list[Object]:
         # Of its address nothing is known here.
         _policy(namespace, "autoscaler", HEAD, outgoing=[{"ports": _tcp(*API_SERVER)}]),
     ]
+
+
+def to_hub(namespace: str) -> Object:
+    """Engines fetch their models by name: of the hub's addresses nothing is known here."""
+    return _policy(namespace, "hub", WORKER, outgoing=[{"ports": _tcp(HTTPS)}])
 
 
 def _policy(

@@ -12,6 +12,7 @@ from outrider.cluster.k8s.containers import (
     engine_environment,
     engine_mounts,
     engine_volumes,
+    hub_environment,
     ray_environment,
     scratch,
 )
@@ -85,7 +86,8 @@ def worker(installation: Installation) -> Object:
         installation.image,
         PREPARE_RESOURCES,
         command=["bash", "-ec", PREPARE],
-        env=[each for each in environment if each["name"] == "HOME"],
+        env=[each for each in environment if each["name"] == "HOME"]
+        + hub_environment(installation),
         volumeMounts=mounts,
     )
     ray = container(

@@ -11,8 +11,12 @@ from rich.text import Text
 
 from outrider.actors.errors import InvalidConfig, OutriderError
 from outrider.cluster.config.config import Config
-from outrider.cluster.deploy.preflight import check_model, check_port, shown
+from outrider.cluster.config.hub_name import hub_name
+from outrider.cluster.deploy.preflight import check_port, shown
 from outrider.cluster.deploy.sizing import most_replicas
+from outrider.cluster.models.hub import GB, size_to_fetch
+from outrider.cluster.models.local_models import with_local_models
+from outrider.cluster.models.model_files import check_model
 from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import REFUSED, errors_in_a_line, report, stderr
 
@@ -90,6 +94,9 @@ def _passes(name: str, run: Callable[[], str]) -> bool:
 def _model(role: str, path: Path | None) -> str:
     if path is None:
         return "none; the target decodes alone"
+    if (name := hub_name(str(path))) is not None:
+        size = size_to_fetch(role, name)
+        return f"{name} on the hub, " + (f"{size / GB:.2f} GB to fetch" if size else "in the cache")
     return f"{check_model(role, path)} in {path}"
 
 
@@ -120,10 +127,11 @@ async def _engine(config: Config) -> str:
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 
+    config = with_local_models(config, report)
     engine = await Engine.start(engine_config(config), InlineExecutor(), report)
     info = engine.info
     await engine.stop()
     return (
-        f"numerics {info.numerics}, context {info.context_len}, fingerprint {info.fingerprint}, "
-        f"verdicts by {info.verdicts}"
+        f"numerics {info.numerics}, context {info.max_model_len} of {info.context_len}, "
+        f"fingerprint {info.fingerprint}, verdicts by {info.verdicts}"
     )

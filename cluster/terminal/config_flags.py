@@ -11,10 +11,11 @@ from outrider.cluster.config.config import Config
 from outrider.cluster.config.sources import Setting
 
 Target = Annotated[
-    str | None, typer.Option(help="Target model: a directory, or 'demo' (the default).")
+    str | None,
+    typer.Option(help="Target model: a directory, org/name[@revision] of the hub, or 'demo'."),
 ]
 Draft = Annotated[
-    str | None, typer.Option(help="Draft model: a directory, 'demo', or 'none' to go without.")
+    str | None, typer.Option(help="Draft model: as the target, or 'none' to go without.")
 ]
 K = Annotated[str | None, typer.Option("--k", help="Drafted tokens a round, to start with.")]
 Verification = Annotated[str | None, typer.Option(help="'coupled' (same text) or 'rejection'.")]

@@ -89,9 +89,9 @@ def generate(
 async def _run(config: Config, args: GenerateArgs) -> None:
     from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
     from outrider.actors.transport.worker_spec import worker_environment
-    from outrider.cluster.deploy.launch import check_files
+    from outrider.cluster.models.local_models import with_local_models
 
-    check_files(config)
+    config = with_local_models(config, report)
     os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config

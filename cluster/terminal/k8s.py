@@ -44,6 +44,12 @@ ModelsClaim = Annotated[
 KeysSecret = Annotated[
     str, typer.Option(help="The Secret with API keys in its entry `keys`, or 'none'.")
 ]
+CacheClaim = Annotated[
+    str, typer.Option(help="The volume claim for models of the hub; 'none': each pod's own folder.")
+]
+HubSecret = Annotated[
+    str, typer.Option(help="The Secret with the hub's token in its entry `token`, or 'none'.")
+]
 Monitoring = Annotated[
     bool, typer.Option("--monitoring", help="With monitor, alerts and dashboard.")
 ]
@@ -66,6 +72,8 @@ def render(
     namespace: Namespace = "outrider",
     models_claim: ModelsClaim = "outrider-models",
     keys_secret: KeysSecret = "outrider-api-keys",
+    cache_claim: CacheClaim = NONE,
+    hub_secret: HubSecret = NONE,
     monitoring: Monitoring = False,
     serve_config_only: ServeConfig = False,
     config: config_flags.ConfigFile = None,
@@ -92,6 +100,8 @@ def render(
             memory=memory,
             models_claim=None if models_claim == NONE else models_claim,
             keys_secret=None if keys_secret == NONE else keys_secret,
+            cache_claim=None if cache_claim == NONE else cache_claim,
+            hub_secret=None if hub_secret == NONE else hub_secret,
         )
         if serve_config_only:
             sys.stdout.write(written(serve_config(installation)))

@@ -87,7 +87,7 @@ class ToyEngine:
     statistics: Statistics = field(default_factory=Statistics)
     info: Any = field(
         default_factory=lambda: SimpleNamespace(
-            context_len=CONTEXT_LEN,
+            max_model_len=CONTEXT_LEN,
             vocab_size=VOCAB_SIZE,
             fingerprint="toy-1",
             k=4,
@@ -102,8 +102,8 @@ class ToyEngine:
 
     def check(self, request: Request) -> None:
         got = len(request.prompt_ids)
-        if got >= self.info.context_len:
-            limit = self.info.context_len
+        if got >= self.info.max_model_len:
+            limit = self.info.max_model_len
             raise InvalidRequest(f"Got {got} tokens, expected fewer than {limit}", "prompt")
         if not all(0 <= token_id < VOCAB_SIZE for token_id in request.prompt_ids):
             raise InvalidRequest("Got a token id out of range", "prompt")

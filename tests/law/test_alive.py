@@ -11,10 +11,10 @@ from batches import drained, output, speculating
 
 from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
-from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
+from outrider.actors.errors import InvalidConfig, InvalidRequest, ModelRefused, VocabularyMismatch
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
+from outrider.actors.scheduling.sampling_params import MAX_K, SamplingParams, SpeculationParams
 
 
 async def rest_of(stream):
@@ -60,13 +60,32 @@ async def test_bad_requests_are_refused_by_name(engine_of):
             ((), "Got an empty prompt, expected at least one token"),
             ((4096,), "Got token id 4096 in prompt, expected 0 ≤ id < 4096"),
             ((-1,), "Got token id -1 in prompt"),
-            ((5,) * 1024, "Got a prompt of 1024 tokens, expected fewer than the context's 1024"),
-            ((5,) * 1022, "Got max_tokens=4 after a prompt of 1022 tokens, expected at most 2"),
-            ((5,) * 600, "Got 604 tokens of prompt and output, this server holds 496"),
+            ((5,) * 496, "Got a prompt of 496 tokens, expected fewer than the context's 496"),
+            ((5,) * 494, "Got max_tokens=4 after a prompt of 494 tokens, expected at most 2"),
         ]:
             with pytest.raises(InvalidRequest, match=message):
                 engine.generate(Request(ids, sampling, seed=0))
         assert len(await asyncio.gather(output(engine, Request((5,), sampling, 0)))) == 1
+
+
+@pytest.mark.parametrize(("kv_tokens", "max_model_len"), [(8192, 1024), (512, 512 - MAX_K)])
+async def test_one_length_is_checked_and_announced(engine_of, kv_tokens, max_model_len):
+    """The context, or what the pool holds; a text of all of it is served, to its end."""
+    async with engine_of("demo", "own", kv_tokens=kv_tokens) as engine:
+        assert engine.info.context_len == 1024
+        assert engine.info.max_model_len == max_model_len
+        sampling = SamplingParams(max_tokens=8, ignores_eos=True)
+        [ids, *_] = await output(engine, Request((5,) * (max_model_len - 8), sampling, seed=0))
+        assert len(ids) == 8
+        with pytest.raises(InvalidRequest, match="expected at most 7"):
+            engine.generate(Request((5,) * (max_model_len - 7), sampling, seed=0))
+
+
+async def test_a_pool_too_small_for_anything_is_refused(models):
+    target, _ = models("demo", "own")
+    config = EngineConfig(target, None, EngineOptions(kv_tokens=MAX_K))
+    with pytest.raises(InvalidConfig, match=r"Got engine.kv_tokens=16, expected more than 16"):
+        await Engine.start(config, InlineExecutor())
 
 
 async def test_k_without_a_draft_is_refused(models):

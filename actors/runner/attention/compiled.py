@@ -43,7 +43,7 @@ class CompiledAttention:
         layer: int = module.layer_idx  # type: ignore[assignment]
         query, key, value = query[0], key[0], value[0].transpose(0, 1)
         keys, values = self.pool.layer(layer)
-        out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
+        out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])  # contiguous
         attend_step(
             query.contiguous().numpy(),
             key.contiguous().numpy(),

@@ -64,7 +64,7 @@ class Recorder:
         bias = torch.zeros(num, num, dtype=query.dtype, device=query.device)
         bias = bias.masked_fill_(hidden, float("-inf"))
         out = attend_span(query[0], key[0].transpose(0, 1), value[0].transpose(0, 1), bias, params)
-        return out.transpose(0, 1)[None]
+        return out.transpose(0, 1)[None].contiguous()  # as that of their own functions
 
 
 @torch.inference_mode()

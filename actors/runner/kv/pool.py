@@ -62,9 +62,9 @@ class KvPool:
     def _allocate(sizes: list[tuple[int, ...]], dtype: torch.dtype, device: str) -> Store:
         """One tensor a layer; where all layers agree they are views of one block."""
         if len(set(sizes)) == 1:
-            block = torch.zeros((len(sizes), *sizes[0]), dtype=dtype, device=device)
+            block = _zeros((len(sizes), *sizes[0]), dtype, device)
             return list(block), block
-        return [torch.zeros(size, dtype=dtype, device=device) for size in sizes], None
+        return [_zeros(size, dtype, device) for size in sizes], None
 
     def layer(self, number: int) -> tuple[Rows, Rows]:
         """One layer's keys and values as [rows, kv_heads, width]; CPU, float32."""
@@ -176,3 +176,15 @@ class KvPool:
         for store in (*self.keys, *self.values):
             rows = store.view(-1, *store.shape[2:])
             rows[target] = rows[source]
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """On the CPU its memory is taken when it is first written: NumPy asks for zeros, torch writes
+    them.
+    """
+    if device != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    if dtype is torch.float32:
+        return torch.from_numpy(np.zeros(size, np.float32))
+    assert dtype.itemsize == 2
+    return torch.from_numpy(np.zeros(size, np.int16)).view(dtype)

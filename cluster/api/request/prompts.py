@@ -23,11 +23,11 @@ def check_len(engine: "Engine", text: str, param: str) -> None:
     """Raises InvalidRequest for a text that must have more tokens than the context, before any time
     is spent on them: no token is longer than the longest.
     """
-    context_len, longest = engine.info.context_len, engine.tokenizer.longest_token
-    if len(text) > context_len * longest:
+    max_model_len, longest = engine.info.max_model_len, engine.tokenizer.longest_token
+    if len(text) > max_model_len * longest:
         raise InvalidRequest(
-            f"Got {len(text)} characters in {param}, expected at most {context_len * longest}: the "
-            f"context has {context_len} tokens, of {longest} characters at most",
+            f"Got {len(text)} characters in {param}, expected at most {max_model_len * longest}: "
+            f"the context has {max_model_len} tokens, of {longest} characters at most",
             param,
         )
 

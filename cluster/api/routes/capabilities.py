@@ -58,7 +58,7 @@ def routes(service: Service) -> APIRouter:
 def _model(name: str, info: EngineInfo) -> ServedModel:
     return ServedModel(
         name=name,
-        max_model_len=info.context_len,
+        max_model_len=info.max_model_len,
         vocab_size=info.vocab_size,
         fingerprint=info.fingerprint,
         numerics=info.numerics,

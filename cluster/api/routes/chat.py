@@ -55,7 +55,7 @@ async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) 
     ids = await chat_ids(engine, body.messages, offer.tools if offer else ())
     limit = body.token_limit
     if limit is None:  # OpenAI's default: as far as the context goes
-        limit = max(1, engine.info.context_len - len(ids))
+        limit = max(1, engine.info.max_model_len - len(ids))
     grammar, param = grammar_of(body)
     if offer is not None and offer.forced is not None:
         grammar, param = offer.forced, "tools"

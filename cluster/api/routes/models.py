@@ -13,8 +13,8 @@ def routes(service: Service) -> APIRouter:
     router = APIRouter()
 
     def card() -> ModelCard:
-        context_len = service.started_engine.info.context_len
-        return ModelCard(id=service.model_name, created=service.created, max_model_len=context_len)
+        max_len = service.started_engine.info.max_model_len
+        return ModelCard(id=service.model_name, created=service.created, max_model_len=max_len)
 
     @router.get("/v1/models", responses=ERRORS)
     async def models() -> ModelList:

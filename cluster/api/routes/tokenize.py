@@ -29,7 +29,7 @@ def routes(service: Service) -> APIRouter:
             ids = await chat_ids(engine, body.messages, body.tools or ())
         else:
             ids = await encode(engine.tokenizer, body.prompt or "", body.add_special_tokens)
-        reply = Tokenized(count=len(ids), max_model_len=engine.info.context_len, tokens=ids)
+        reply = Tokenized(count=len(ids), max_model_len=engine.info.max_model_len, tokens=ids)
         return Response(reply.model_dump_json(), media_type="application/json")
 
     async def detokenize(request: Request) -> Response:

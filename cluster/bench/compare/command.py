@@ -17,7 +17,7 @@ import typer
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.executor.executor import num_cores
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
-from outrider.cluster.deploy.preflight import check_model
+from outrider.cluster.models.local_models import local_model
 from outrider.cluster.terminal.client_flags import INTERRUPTED
 from outrider.cluster.terminal.console import errors_in_a_line, report
 
@@ -141,11 +141,12 @@ def _plan(
     from outrider.cluster.bench.prompts import longest_prompt
 
     paths = [
-        demo if name == DEMO else Path(name).absolute()
-        for name, demo in ((target, demo_target()), (draft, demo_draft()))
+        local_model(role, demo if name == DEMO else Path(name), report).absolute()
+        for role, name, demo in (
+            ("target", target, demo_target()),
+            ("draft", draft, demo_draft()),
+        )
     ]
-    check_model("target", paths[0])
-    check_model("draft", paths[1])
     context_len = longest_prompt(paths[0]) + limits.tokens + 32  # and room for what is drafted
     return RosterPlan(
         target=paths[0],

@@ -57,9 +57,9 @@ def engine(
             config, assignments, target=target, draft=draft, numerics=numerics
         )
         from outrider.actors.transport.worker_spec import worker_environment
-        from outrider.cluster.deploy.launch import check_files
+        from outrider.cluster.models.local_models import with_local_models
 
-        check_files(chosen)
+        chosen = with_local_models(chosen, report)
         os.environ.update(worker_environment(chosen.engine.num_threads))  # before torch is imported
         from outrider.cluster.bench.sweep.sweep import SweepPlan, drafters
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.actors.errors import InvalidRequest, Overloaded
+from outrider.actors.errors import Overloaded
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K, SamplingParams
 from outrider.actors.scheduling.scheduler import (
@@ -191,11 +191,8 @@ def test_a_batch_is_bounded():
     assert len(admitted(subject)) == 2
 
 
-def test_a_request_that_could_never_run_is_refused_at_once():
-    subject = scheduler(num_pages=4)
-    subject.check(4 * 16 - MAX_K)
-    with pytest.raises(InvalidRequest, match=r"Got 49 tokens of prompt and output.*holds 48"):
-        subject.check(4 * 16 - MAX_K + 1)
+def test_the_longest_sequence_has_room_for_the_longest_proposal():
+    assert scheduler(num_pages=4).limits.max_len == 4 * 16 - MAX_K
 
 
 def test_the_queue_is_bounded():

@@ -34,7 +34,7 @@ class BoundedEngine(ToyEngine):
     def check(self, request: Request) -> None:
         super().check(request)
         max_len = len(request.prompt_ids) + request.sampling.max_tokens
-        if max_len > self.info.context_len:
+        if max_len > self.info.max_model_len:
             raise InvalidRequest(f"Got {max_len} tokens, expected at most 64", "max_tokens")
         self.requests.clear()
         self.grammars.clear()

@@ -142,3 +142,33 @@ def test_what_was_rendered_is_right() -> None:
 def test_what_was_changed_is_found(change: Any, words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         verified(changed(change))
+
+
+def test_models_by_name_come_from_the_hub() -> None:
+    arguments = ["--target", "acme/large@v2", "--draft", "none", "--hub-secret", "hub"]
+    for claim in ([], ["--cache-claim", "hub-cache"]):
+        result = runner.invoke(app, ["k8s", "render", *arguments, *claim])
+        assert result.exit_code == 0, result.stderr
+        objects = list(yaml.safe_load_all(result.stdout))
+        verified(result.stdout)
+        [group] = cluster_of(objects)["workerGroupSpecs"]
+        spec = group["template"]["spec"]
+        for container in (spec["initContainers"][0], spec["containers"][0]):
+            values = {each["name"]: each for each in container["env"]}
+            assert values["HF_HOME"]["value"] == "/hub"
+            token = values["HF_TOKEN"]["valueFrom"]["secretKeyRef"]
+            assert token == {"name": "hub", "key": "token"}
+            assert {"name": "hub", "mountPath": "/hub"} in container["volumeMounts"]
+        [volume] = [each for each in spec["volumes"] if each["name"] == "hub"]
+        kind = "persistentVolumeClaim" if claim else "emptyDir"
+        assert kind in volume
+        assert not [each for each in spec["volumes"] if each["name"] == "models"]
+        [way_out] = [each for each in objects if each["metadata"]["name"] == "outrider-hub"]
+        [rule] = way_out["spec"]["egress"]
+        assert rule == {"ports": [{"protocol": "TCP", "port": 443}]}
+
+
+def test_without_names_nothing_leaves_the_cluster() -> None:
+    result = runner.invoke(app, ["k8s", "render"])
+    assert "outrider-hub" not in result.stdout
+    assert "HF_" not in result.stdout

@@ -57,7 +57,7 @@ async def test_a_chat(http: httpx.AsyncClient, engine: ToyEngine) -> None:
     assert body["object"] == "chat.completion"
     assert body["choices"][0]["message"]["role"] == "assistant"
     # Without a limit the answer may fill the context.
-    assert body["usage"]["total_tokens"] == engine.info.context_len
+    assert body["usage"]["total_tokens"] == engine.info.max_model_len
 
 
 async def test_defaults_are_those_of_openai(http: httpx.AsyncClient, engine: ToyEngine) -> None:

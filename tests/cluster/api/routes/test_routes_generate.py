@@ -288,7 +288,7 @@ async def test_a_prompt_that_cannot_fit_is_refused_by_its_characters(
         raise AssertionError("it was tokenised")
 
     monkeypatch.setattr(engine.tokenizer, "encode", encode)
-    text = "a" * (engine.info.context_len * engine.tokenizer.longest_token + 1)
+    text = "a" * (engine.info.max_model_len * engine.tokenizer.longest_token + 1)
     for field, value in {
         "prompts": [text],
         "prediction": {"type": "content", "content": text},

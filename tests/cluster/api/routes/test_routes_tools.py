@@ -33,7 +33,7 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 def written(request: pytest.FixtureRequest, service: Service, engine: ToyEngine) -> str:
     """A call of `weather` as the served model writes it."""
     service.tool_parser = request.param
-    engine.info.context_len = 1000
+    engine.info.max_model_len = 1000
     return hermes("weather", ULM) if request.param == "hermes" else llama("weather", ULM)
 
 
@@ -67,7 +67,7 @@ async def test_a_streamed_call(http: httpx.AsyncClient, engine: ToyEngine, writt
 async def test_two_calls_and_a_text(
     http: httpx.AsyncClient, engine: ToyEngine, service: Service
 ) -> None:
-    service.tool_parser, engine.info.context_len = "hermes", 1000
+    service.tool_parser, engine.info.max_model_len = "hermes", 1000
     engine.script = "Both.\n" + hermes("weather", ULM) + hermes("time", "{}")
     message = (await http.post(URL, json=CHAT)).json()["choices"][0]["message"]
     assert message["content"] == "Both."
