@@ -89,6 +89,7 @@ FLOORS = {
     "lookahead": 4,
     "text": 4,
     "scheduling": 3,
+    "sizing": 3,
     "reference": 3,
     "telemetry": 2,
     "transport": 2,

@@ -17,6 +17,7 @@ from pydantic import (
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.lookahead.fork_selection import WIDEST
 from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
+from outrider.actors.sizing.machine import num_cores
 from outrider.actors.spec_decode.drafters.registry import (
     DRAFTERS,
     ChosenDrafter,
@@ -58,14 +59,22 @@ class EngineOptions(BaseModel):
     )
     device: str = Field(default="auto", description="'auto', 'cpu' or 'cuda'")
     dtype: str = Field(default="auto", description="'auto' or a torch dtype")
-    kv_tokens: Count = Field(default=32768, description="at least 1: KV rows of each worker")
+    kv_tokens: Count | Literal["auto"] = Field(
+        default="auto",
+        description="at least 1, or 'auto', by the memory that is free: tokens of text whose keys "
+        "and values the workers hold",
+    )
     max_batch: Count = Field(default=64, description="at least 1: sequences decoded at once")
     max_waiting: Count = Field(default=256, description="at least 1: sequences in the queue")
     token_budget: Count = Field(default=256, description="at least 1: tokens in one forward")
-    num_threads: Count = Field(default=1, description="at least 1: CPU threads of each worker")
-    is_colocated: bool = Field(
-        default=False,
-        description="true or false: draft and target in one process, for one device or core",
+    num_threads: Count | Literal["auto"] = Field(
+        default="auto",
+        description="at least 1, or 'auto', by timed forwards: CPU threads of each worker",
+    )
+    is_colocated: bool | Literal["auto"] = Field(
+        default="auto",
+        description="true, false, or 'auto', by devices and timed forwards: draft and target in "
+        "one process",
     )
     pipeline: Literal["auto", "forecast", "lockstep"] = Field(
         default="auto",
@@ -91,6 +100,11 @@ class EngineOptions(BaseModel):
     )
 
     @property
+    def most_threads(self) -> int:
+        """That one process may use."""
+        return num_cores() if self.num_threads == "auto" else self.num_threads
+
+    @property
     def chosen_drafters(self) -> tuple[ChosenDrafter, ...]:
         """The kinds of `drafters`."""
         return chosen_drafters(self.drafters)
@@ -111,7 +125,7 @@ class EngineOptions(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.is_colocated and self.pipeline == "forecast":
+        if self.is_colocated is True and self.pipeline == "forecast":
             raise InvalidConfig("Got is_colocated with pipeline='forecast', accepted: 'lockstep'")
         if self.fan is not None and self.lookahead != "fixed":
             raise InvalidConfig(
@@ -131,6 +145,7 @@ class EngineConfig:
     target: Path
     draft: Path | None = None
     options: EngineOptions = DEFAULTS
+    num_replicas: int = 1  # that share this machine's cores and memory
 
     @property
     def used_draft(self) -> Path | None:

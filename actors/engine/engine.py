@@ -18,6 +18,7 @@ from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
 from outrider.actors.errors import InvalidConfig, InvalidRequest, ShuttingDown
 from outrider.actors.executor.executor import Executor
+from outrider.actors.executor.placing import Wish, place
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
@@ -26,6 +27,10 @@ from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.actors.scheduling.sampling_params import MAX_K, Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.sizing.machine import this_machine
+from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens
+from outrider.actors.sizing.model_size import model_size
+from outrider.actors.sizing.placement import Placement
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import Place
 from outrider.actors.spec_decode.forecast import ForecastDraft
@@ -37,8 +42,6 @@ from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
 from outrider.actors.transport.messages import WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
-
-TREE_TOKENS = 64  # KV rows of the draft for a sequence's branches, beside its text
 
 
 def _silent(_: str) -> None:
@@ -78,7 +81,11 @@ class Engine:
             resources.push_async_callback(executor.close)
             tokenizer = _load_tokenizers(config, progress)
             supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
-            worker_group = WorkerGroup(_specs(config, tokenizer), executor, supervision, progress)
+            placed = await place(
+                *_specs(config, tokenizer, executor), _wish(config), executor, progress
+            )
+            progress(f"placement: {placed.placement}")
+            worker_group = WorkerGroup(placed, executor, supervision, progress)
             resources.push_async_callback(worker_group.stop)
             await worker_group.start()
             target_info = worker_group.target_info
@@ -93,7 +100,8 @@ class Engine:
                 config.options.has_prefix_cache,
             )
             scheduler, statistics = Scheduler(limits), Statistics()
-            pipeline = _pipeline(config, executor)
+            is_colocated = config.used_draft is not None and placed.placement.is_colocated
+            pipeline = _pipeline(config, executor, is_colocated)
             trace = resources.enter_context(Trace(config.options.trace))
             proposer = _proposer(config, pipeline, statistics, trace)
             coordinator = Coordinator(
@@ -104,12 +112,12 @@ class Engine:
                 statistics,
                 time.monotonic,
                 trace,
-                is_colocated=config.used_draft is not None and config.options.is_colocated,
+                is_colocated=is_colocated,
                 token_s=target_info.token_s,
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
-            info = _info_of(config, target_info, pipeline, limits.max_len)
+            info = _info_of(config, target_info, pipeline, limits, placed.placement)
             kept = resources.pop_all()
             return cls(info, tokenizer, coordinator, scheduler, statistics, worker_group, kept)
         raise AssertionError("unreachable: the stack suppresses nothing")
@@ -192,32 +200,59 @@ def _load_tokenizers(config: EngineConfig, progress: Progress) -> Tokenizer:
     return tokenizer
 
 
-def _specs(config: EngineConfig, tokenizer: Tokenizer) -> list[WorkerSpec]:
-    """The target and, if there is one in a process of its own, the draft."""
+def _specs(
+    config: EngineConfig, tokenizer: Tokenizer, executor: Executor
+) -> tuple[WorkerSpec, WorkerSpec | None]:
+    """Of the target, and of the draft if there is one; threads are not decided yet."""
+    options = config.options
+    num_tokens = _num_tokens(config, executor)
     target = WorkerSpec(
         role="target",
         model=str(config.target),
         num_target_ids=max(tokenizer.vocabulary.values()) + 1,
-        num_tokens=config.options.kv_tokens,
-        device=config.options.device,
-        dtype=config.options.dtype,
-        numerics=config.options.numerics,
-        num_threads=config.options.num_threads,
-        has_prefix_cache=config.options.has_prefix_cache,
+        num_tokens=num_tokens,
+        device=options.device,
+        dtype=options.dtype,
+        numerics=options.numerics,
+        has_prefix_cache=options.has_prefix_cache,
+        max_batch=options.max_batch,
     )
     if config.used_draft is None:
-        return [target]
-    if config.options.is_colocated:
-        return [replace(target, colocated_draft=str(config.used_draft))]
-    num_tokens = config.options.kv_tokens + config.options.max_batch * TREE_TOKENS
-    draft = replace(target, role="draft", model=str(config.used_draft), num_tokens=num_tokens)
-    return [target, draft]
+        return target, None
+    in_draft = num_tokens + options.max_batch * TREE_TOKENS if num_tokens else 0
+    draft = replace(target, role="draft", model=str(config.used_draft), num_tokens=in_draft)
+    return target, draft
+
+
+def _num_tokens(config: EngineConfig, executor: Executor) -> int:
+    """Rows of the target's pool; 0 where its worker finds out, on its device."""
+    options = config.options
+    asked = None if options.kv_tokens == "auto" else options.kv_tokens
+    if executor.shares_device is not None and options.device != "cpu":
+        return asked or 0
+    draft = None if config.used_draft is None else model_size(config.used_draft)
+    item_bytes = 2 if options.dtype in ("bfloat16", "float16") else 4
+    pair = Pair(model_size(config.target), draft, item_bytes, options.max_batch)
+    return cpu_tokens(pair, this_machine().free_bytes, config.num_replicas, asked)
+
+
+def _wish(config: EngineConfig) -> Wish:
+    options = config.options
+    is_colocated = None if options.is_colocated == "auto" else options.is_colocated
+    if is_colocated is None and options.pipeline != "auto":
+        is_colocated = options.pipeline != "forecast"
+    num_threads = None if options.num_threads == "auto" else options.num_threads
+    return Wish(is_colocated, num_threads, config.num_replicas)
 
 
 def _info_of(
-    config: EngineConfig, worker: WorkerInfo, pipeline: Pipeline, pool_len: int
+    config: EngineConfig,
+    worker: WorkerInfo,
+    pipeline: Pipeline,
+    limits: SchedulerConfig,
+    placement: Placement,
 ) -> EngineInfo:
-    if pool_len < 1:
+    if limits.max_len < 1:
         raise InvalidConfig(
             f"Got engine.kv_tokens={config.options.kv_tokens}, expected more than {MAX_K}"
         )
@@ -226,13 +261,15 @@ def _info_of(
         draft=None if config.used_draft is None else config.used_draft.name,
         vocab_size=worker.vocab_size,
         context_len=worker.context_len,
-        max_model_len=min(worker.context_len, pool_len),
+        max_model_len=min(worker.context_len, limits.max_len),
         eos_ids=worker.eos_ids,
         numerics=worker.numerics,
         numerics_reason=worker.numerics_reason,
         verdicts=worker.verdicts,
         fingerprint=worker.fingerprint,
         pipeline=pipeline.value,
+        placement=str(placement),
+        kv_tokens=limits.num_pages * limits.page_size,
         drafters=tuple(
             chosen.kind.name
             for chosen in config.options.chosen_drafters
@@ -244,13 +281,11 @@ def _info_of(
     )
 
 
-def _pipeline(config: EngineConfig, executor: Executor) -> Pipeline:
+def _pipeline(config: EngineConfig, executor: Executor, is_colocated: bool) -> Pipeline:
     """The one asked for; by default the draft rides ahead where it has a core of its own."""
     if config.options.pipeline != "auto":
         return Pipeline(config.options.pipeline)
-    can_overlap = (
-        config.used_draft is not None and not config.options.is_colocated and executor.is_parallel
-    )
+    can_overlap = config.used_draft is not None and not is_colocated and executor.is_parallel
     return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
 
 

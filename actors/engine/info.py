@@ -20,6 +20,8 @@ class EngineInfo:
     numerics_reason: str  # why not exact, or empty
     verdicts: str  # whose kernels judge, and why
     fingerprint: str
+    placement: str  # where draft and target run, with how many threads, and why
+    kv_tokens: int  # rows of the target's pool
     pipeline: str  # in effect: "forecast" | "lockstep"
     drafters: tuple[str, ...]  # names of the registry, in order of preference
     has_prefix_cache: bool

@@ -5,10 +5,10 @@ worker of a role at a time. Closing the executor ends what it started.
 """
 
 import os
-from functools import cache
 from typing import Protocol
 
 from outrider.actors.executor.worker_spawner import WorkerSpawner
+from outrider.actors.sizing.machine import cores, num_cores, num_gpus
 from outrider.actors.transport.worker_client import (
     InlineWorkerClient,
     SocketWorkerClient,
@@ -21,6 +21,8 @@ class Executor(Protocol):
     """Starts and ends workers."""
 
     is_parallel: bool  # whether two workers can compute at the same time
+    is_inline: bool  # whether they are in this process
+    shares_device: bool | None  # whether draft and target have one GPU; None: they have none
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
@@ -42,6 +44,8 @@ class InlineExecutor:
     """Workers called in this process: generation from the command line, and most tests."""
 
     is_parallel = False
+    is_inline = True
+    shares_device: bool | None = None
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         from outrider.actors.workers.loading import load_worker  # torch comes with it
@@ -58,6 +62,8 @@ class InlineExecutor:
 class ProcessExecutor:
     """A subprocess per worker, over the same sockets as a cluster: no Ray."""
 
+    is_inline = False
+
     def __init__(
         self, is_pinned: bool = True, has_spare: bool = False, keeps_off: bool = False
     ) -> None:
@@ -70,6 +76,8 @@ class ProcessExecutor:
             that a restart only loads its model.
         """
         self.is_parallel = num_cores() > 1
+        # Each worker takes the first one, so more do not help.
+        self.shares_device: bool | None = True if num_gpus() else None
         self._is_pinned = is_pinned
         self._keeps_off = keeps_off
         self._spawner = WorkerSpawner(has_spare)
@@ -77,7 +85,8 @@ class ProcessExecutor:
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         await self.end(spec.role)
-        own = cores_of(spec.role, spec.num_threads) if self._is_pinned else ()
+        is_pinned = self._is_pinned and self.shares_device is None and spec.colocated_draft is None
+        own = cores_of(spec.role, spec.num_threads) if is_pinned else ()
         # Where it has none of its own it began on those of our thread.
         address = await self._spawner.start(spec, cores=own or tuple(cores()))
         if self._keeps_off and own and spec.role == "target":
@@ -97,19 +106,6 @@ class ProcessExecutor:
         await self._spawner.close()
         if self._keeps_off and cores():
             os.sched_setaffinity(0, cores())
-
-
-@cache
-def cores() -> frozenset[int]:
-    """Those that this process may use, before any thread of it kept off some; none are known but
-    on Linux.
-    """
-    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
-
-
-def num_cores() -> int:
-    """How many this process may use."""
-    return len(cores()) or os.cpu_count() or 1
 
 
 def cores_of(role: str, num_threads: int) -> tuple[int, ...]:

@@ -5,13 +5,14 @@ Knows what every worker said of itself when it was first up, which is what its s
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from outrider.actors.errors import ModelRefused, OutriderError, WorkerLost
 from outrider.actors.executor.executor import Executor
+from outrider.actors.executor.placing import Placed
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor, WorkerHealth
 from outrider.actors.transport.messages import Describe, WorkerInfo
 from outrider.actors.transport.worker_client import WorkerClient
@@ -25,7 +26,7 @@ class WorkerGroup:
 
     def __init__(
         self,
-        specs: Sequence[WorkerSpec],
+        placed: Placed,
         executor: Executor,
         supervision: RestartPolicy,
         progress: Progress,
@@ -34,12 +35,13 @@ class WorkerGroup:
         self._deadline_s = supervision.deadline_s
         self._progress = progress
         self._infos: dict[str, WorkerInfo] = {}  # by role
-        self._is_colocated = any(spec.colocated_draft is not None for spec in specs)
+        self._started = dict(placed.started)
+        self._is_colocated = any(spec.colocated_draft is not None for spec in placed.specs)
         self._supervisors = {
             spec.role: Supervisor(
                 spec.role, partial(self._start, spec), partial(executor.end, spec.role), supervision
             )
-            for spec in specs
+            for spec in placed.specs
         }
 
     @property
@@ -81,11 +83,13 @@ class WorkerGroup:
         return healths
 
     async def _start(self, spec: WorkerSpec) -> WorkerClient:
-        self._progress(f"loading the {spec.role} from {spec.model}")
         started = time.perf_counter()
         if (known := self._infos.get(spec.role)) is not None:
             spec = replace(spec, known_files=known.files, known_digest=known.digest)
-        client = await self._executor.start(spec)
+        client = self._started.pop(spec.role, None)
+        if client is None:
+            self._progress(f"loading the {spec.role} from {spec.model}")
+            client = await self._executor.start(spec)
         info = await self._describe(client)
         known = self._infos.setdefault(spec.role, info)
         if spec.role == "target" and info.fingerprint != known.fingerprint:

@@ -5,20 +5,19 @@ answers (address, "", "") or (null, error class, message), and serves until its 
 which it does when the parent dies, however that came about.
 """
 
-import contextlib
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from outrider.actors.errors import OutriderError
+from outrider.actors.sizing.machine import pin
 from outrider.actors.transport.worker_spec import Errand
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def main() -> None:
         return  # a spare that was not needed
     errand = msgspec.json.decode(line, type=Errand)
     if errand.cores:
-        _pin(errand.cores)
+        pin(errand.cores)
     from outrider.actors.executor.worker_host import WorkerHost
 
     try:
@@ -88,13 +87,6 @@ def _import_in_the_background() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-
-
-def _pin(cores: Sequence[int]) -> None:
-    """Keep every thread there is, and so every later one, on these cores."""
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
-            os.sched_setaffinity(int(thread), cores)
 
 
 if __name__ == "__main__":

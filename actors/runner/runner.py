@@ -65,6 +65,7 @@ class Runner:
         if self.numerics == "exact":
             self._probe(small, is_strict)
         self.model.changes.keep()  # one copy of the weights
+        self._traced = traced
         self.pool = self._pool(traced, num_tokens, page_size)
 
     def _itself(self, text: list[int]) -> tuple[References, AttentionProbe]:
@@ -121,6 +122,10 @@ class Runner:
             raise InvalidConfig(f"Got numerics='exact', but {reason}; accepted here: 'fast'")
         if reason:
             self.numerics, self.numerics_reason = "fast", reason
+
+    def resize(self, num_tokens: int) -> None:
+        """Another pool, of so many rows; nothing may be open."""
+        self.pool = self._pool(self._traced, num_tokens, self.pool.page_size)
 
     @property
     def _name(self) -> str:

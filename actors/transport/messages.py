@@ -150,6 +150,15 @@ class Describe(Message, frozen=True):
     """Answered by WorkerInfo."""
 
 
+class Timing(MessagePart, frozen=True):
+    """Seconds of a pair's forwards with so many threads."""
+
+    num_threads: Count
+    verify: tuple[tuple[Count, float], ...]  # the target's, by tokens, ascending
+    draft_s: float = 0.0  # of one step; 0: there is no draft
+    slowdown: float = 1.0  # of the target's forward while the draft works beside it
+
+
 class WorkerInfo(Message, frozen=True):
     """What a worker's model is, once loaded."""
 
@@ -171,6 +180,19 @@ class WorkerInfo(Message, frozen=True):
     files: str = ""  # names the model's files as they are on this disk
     digest: str = ""  # of what they hold
     token_s: float = 0.0  # seconds of a forward for each of its tokens, as it began; 0: not timed
+    timings: tuple[Timing, ...] = ()  # where they were asked for
+    depends_on_threads: bool = False  # whether its logits may be others with others
+
+
+class Settle(Message, frozen=True):
+    """Go on with so many threads, on these cores (none: any), with or without the draft beside.
+
+    Answered by Done.
+    """
+
+    num_threads: Count
+    cores: tuple[Count, ...]
+    keeps_draft: bool
 
 
 class Compile(Message, frozen=True):
@@ -219,6 +241,7 @@ AnyMessage = (
     | Close
     | OpenReply
     | Done
+    | Settle
     | Propose
     | ProposeReply
     | Outcomes

@@ -10,15 +10,18 @@ class WorkerSpec:
     role: str  # "draft" | "target"
     model: str  # its folder, as the worker will see it
     num_target_ids: int  # ids in the target's vocabulary: a draft proposes no others
-    num_tokens: int  # KV rows
+    num_tokens: int  # KV rows; 0: as many as its device has room for
     device: str = "auto"
     dtype: str = "auto"
     numerics: str = "auto"  # "auto" | "exact" | "fast"
     num_threads: int = 1
     has_prefix_cache: bool = True
+    max_batch: int = 64  # sequences at once
     known_files: str = ""  # as a WorkerInfo of its predecessor named them, with their digest
     known_digest: str = ""
     colocated_draft: str | None = None  # of a target: the draft that shares its process and thread
+    num_draft_tokens: int = 0  # KV rows of that one
+    timed_threads: tuple[int, ...] = ()  # to time forwards with, once it is loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from outrider.actors.errors import ProtocolViolation
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
@@ -18,6 +19,7 @@ from outrider.actors.transport.messages import (
     ProposeReply,
     Round,
     RoundReply,
+    Settle,
     ToDraft,
     Verify,
     VerifyReply,
@@ -36,7 +38,7 @@ class ColocatedWorker:
 
     def __init__(self, target: TargetWorker, draft: DraftWorker) -> None:
         self._target = target
-        self._draft = draft
+        self._draft: DraftWorker | None = draft
         self._next: tuple[ProposeRow, ...] = ()  # what will be asked unless a sequence ends
         self._ahead: dict[ProposeRow, ProposalRow] = {}
         self._spent = 0.0, 0.0, 0  # when, seconds and passes of that, told with the next answer
@@ -50,13 +52,16 @@ class ColocatedWorker:
                     self._next = tuple(
                         r for r in self._next if r.seq_id not in message.message.seq_ids
                     )
-                return self._draft.handle(message.message)
+                return self._beside.handle(message.message)
+            case Settle(keeps_draft=False):
+                self._draft = None
+                return self._target.handle(message)
             case _:
                 return self._target.handle(message)
 
     def compile(self, message: Compile) -> Done:
-        self._target.compile(message)
-        return self._draft.compile(message)
+        done = self._target.compile(message)
+        return done if self._draft is None else self._draft.compile(message)
 
     def advance(self) -> None:
         """Draft for the next round while the coordinator commits this one. Nothing is pushed."""
@@ -70,7 +75,15 @@ class ColocatedWorker:
     def reset(self) -> None:
         self._next, self._ahead, self._spent = (), {}, (0.0, 0.0, 0)
         self._target.reset()
-        self._draft.reset()
+        if self._draft is not None:
+            self._draft.reset()
+
+    @property
+    def _beside(self) -> DraftWorker:
+        """The draft. Raises ProtocolViolation where it has gone to a process of its own."""
+        if self._draft is None:
+            raise ProtocolViolation("Got a message for the draft, which is elsewhere now")
+        return self._draft
 
     def _round(self, message: Round) -> RoundReply:
         proposals = self._propose_rest(message.propose)
@@ -101,7 +114,7 @@ class ColocatedWorker:
     def _propose(self, message: Propose) -> ProposeReply:
         """The draft's proposals; empty ones if it fails, which costs speed only."""
         try:
-            proposals = self._draft.handle(message)
+            proposals = self._beside.handle(message)
         except Exception:
             log.exception("the draft of the pair failed")
             rows = tuple(ProposalRow(ask.seq_id, (), (), DraftStop.FAILED) for ask in message.rows)

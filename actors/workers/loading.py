@@ -14,22 +14,26 @@ import msgspec
 import torch
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.runner.cpu.linear import warm_up
+from outrider.actors.runner.cpu.linear import share_among, warm_up
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.selftest import sample_tokens
+from outrider.actors.sizing.memory import TREE_TOKENS, Pair, device_tokens
+from outrider.actors.sizing.model_size import model_size
 from outrider.actors.transport.messages import Worker, WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.target import TargetWorker
+from outrider.actors.workers.timing import timings
 from outrider.kernels.torch_backend import backend_for, choice
 
 PAGE_SIZE = 16
 WARM_ROWS, WARM_S = 288, 1.0  # a step of the default token budget, and somewhat more
 TIMED_TOKENS = 64  # of a prompt's chunk
+PROFILED_TOKENS = 2048  # of the forward whose memory is looked at
 
 
 def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
@@ -38,16 +42,26 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     """
     worker = _load_one(spec, warms_up)
     if spec.colocated_draft is None:
+        _fill_device(spec, worker)
+        _time(worker, None, spec)
         return worker
-    of_draft = replace(spec, role="draft", model=spec.colocated_draft, colocated_draft=None)
+    of_draft = replace(
+        spec,
+        role="draft",
+        model=spec.colocated_draft,
+        colocated_draft=None,
+        num_tokens=spec.num_draft_tokens or spec.num_tokens,
+    )
     draft = _load_one(of_draft, warms_up)
     assert isinstance(worker, TargetWorker)
     assert isinstance(draft, DraftWorker)
+    _fill_device(spec, worker, draft)
+    _time(worker, draft, spec)
     return ColocatedWorker(worker, draft)
 
 
 def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
-    torch.set_num_threads(spec.num_threads)
+    share_among(spec.num_threads)
     folder = Path(spec.model)
     loaded = load_model(folder, device=spec.device, dtype=spec.dtype)
     if spec.numerics not in ("auto", "exact", "fast"):
@@ -56,7 +70,7 @@ def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
     is_strict = spec.numerics == "exact" and spec.role == "target"
     runner = Runner(
         loaded,
-        num_tokens=spec.num_tokens,
+        num_tokens=spec.num_tokens or PROFILED_TOKENS,
         page_size=PAGE_SIZE,
         numerics=None if spec.numerics == "auto" else spec.numerics,  # type: ignore[arg-type]
         is_strict=is_strict,
@@ -72,6 +86,48 @@ def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
     if warms_up:
         target.grammars.load(loaded.eos_ids)
     return target
+
+
+def _fill_device(spec: WorkerSpec, *workers: ModelWorker) -> None:
+    """Where the pools' size was left open: as many rows as the device has room for."""
+    if spec.num_tokens:
+        return
+    first = workers[0].runner
+    used, total = max((_peak(worker.runner) for worker in workers), key=lambda found: found[0])
+    target, draft = model_size(Path(spec.model)), None
+    if spec.colocated_draft is not None:
+        draft = model_size(Path(spec.colocated_draft))
+    pair = Pair(target, draft, first.loaded.dtype.itemsize, spec.max_batch)
+    num_tokens = device_tokens(pair, total, used)
+    for worker in workers:
+        is_draft = worker.role == "draft"
+        worker.runner.resize(num_tokens + is_draft * spec.max_batch * TREE_TOKENS)
+        num_pages = worker.runner.pool.num_pages
+        worker.description = msgspec.structs.replace(worker.description, num_pages=num_pages)
+
+
+def _peak(runner: Runner) -> tuple[int, int]:
+    """Bytes of the device that are in use amid a long forward, and its bytes in all."""
+    device = torch.device(runner.loaded.device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    cache, num_tokens = runner.open(), min(PROFILED_TOKENS, runner.context_len) - 1
+    runner.forward([Segment(cache, sample_tokens(runner.vocab_size, num_tokens), num_tokens)])
+    runner.close(cache)
+    torch.cuda.synchronize(device)
+    more = torch.cuda.max_memory_allocated(device) - before
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free + more, total
+
+
+def _time(worker: ModelWorker, draft: DraftWorker | None, spec: WorkerSpec) -> None:
+    """Into its description, if that is asked for."""
+    if spec.timed_threads:
+        beside = None if draft is None else draft.runner
+        found = timings(worker.runner, beside, spec.timed_threads)
+        worker.description = msgspec.structs.replace(worker.description, timings=found)
+        share_among(spec.num_threads)
 
 
 def _token_s(runner: Runner) -> float:
@@ -103,7 +159,8 @@ def _describe(spec: WorkerSpec, runner: Runner) -> WorkerInfo:
         numerics=runner.numerics,
         numerics_reason=runner.numerics_reason,
         verdicts=choice(torch.device(loaded.device))[1],
-        fingerprint=_fingerprint(digest, runner),
+        fingerprint=_fingerprint(digest, runner, spec.num_threads),
+        depends_on_threads=_depends_on_threads(runner),
         files=files,
         digest=digest,
         page_size=PAGE_SIZE,
@@ -133,8 +190,15 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _fingerprint(files: str, runner: Runner) -> str:
-    """Equal fingerprints give equal text: weights, tokenizer, dtype, numerics, machine."""
+def _depends_on_threads(runner: Runner) -> bool:
+    """Ours sum each number in one order, whoever does it; libraries share sums out as they like."""
+    return runner.numerics != "exact" or runner.model.fused is None
+
+
+def _fingerprint(files: str, runner: Runner, num_threads: int) -> str:
+    """Equal fingerprints give equal text: weights, tokenizer, dtype, numerics, machine, and threads
+    where they matter.
+    """
     digest = hashlib.sha256(bytes.fromhex(files))
     loaded = runner.loaded
     device = (
@@ -144,5 +208,7 @@ def _fingerprint(files: str, runner: Runner) -> str:
     )
     level = runner.model.level  # the same model computed another way rounds another way
     facts = [str(loaded.dtype), runner.numerics, device, torch.__version__, level]
+    if _depends_on_threads(runner) and loaded.device == "cpu":
+        facts.append(num_threads)
     digest.update(json.dumps(facts).encode())
     return f"fp_{runner.numerics}_{digest.hexdigest()[:16]}"

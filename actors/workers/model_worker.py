@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 import torch
 
 from outrider.actors.errors import ProtocolViolation
+from outrider.actors.runner.cpu.linear import share_among
 from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.runner.runner import Runner
+from outrider.actors.sizing.machine import pin
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
@@ -20,6 +22,7 @@ from outrider.actors.transport.messages import (
     OpenReply,
     Ping,
     Pong,
+    Settle,
     WorkerInfo,
 )
 from outrider.actors.transport.rows import OpenRow
@@ -90,6 +93,11 @@ class ModelWorker:
                 return OpenReply(self.runner.num_free_pages)
             case Describe():
                 return self.description
+            case Settle():
+                share_among(message.num_threads)
+                if message.cores:
+                    pin(message.cores)
+                return Done()
             case Ping():
                 pool = self.runner.pool
                 counts = len(self._sequences), pool.num_pages, pool.num_free_pages

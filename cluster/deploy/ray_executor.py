@@ -19,8 +19,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
-from outrider.actors.executor.executor import num_cores
 from outrider.actors.executor.worker_spawner import WorkerSpawner
+from outrider.actors.sizing.machine import num_cores
 from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
@@ -69,6 +69,8 @@ class RayExecutor:
     Cores are not set apart: other replicas may share the node.
     """
 
+    is_inline = False
+
     def __init__(
         self,
         placement_group: Any,
@@ -83,6 +85,8 @@ class RayExecutor:
         self._ports = list(ports)
         self._has_spare = has_spare
         self.is_parallel = num_cores() > 1 or any(bundle.get("GPU") for bundle in bundles)
+        shares = {bundle.get("GPU", 0.0) for bundle in bundles[1:]}
+        self.shares_device = None if shares == {0.0} else min(shares) < 1
         self._actors: dict[str, Any] = {}  # by role
         self._clients: dict[str, WorkerClient] = {}
 

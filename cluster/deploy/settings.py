@@ -9,6 +9,7 @@ from outrider.cluster.api.middleware.keys import Policy, key_ring
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.proxy.environment import TOKEN_VARIABLE
+from outrider.cluster.deploy.sizing import most_replicas
 
 
 def engine_config(config: Config) -> EngineConfig:
@@ -17,6 +18,8 @@ def engine_config(config: Config) -> EngineConfig:
         target=config.model.target_path.resolve(),
         draft=config.model.draft_path and config.model.draft_path.resolve(),
         options=config.engine,
+        # As many as there may be at once: those of an update too, where one machine is all.
+        num_replicas=most_replicas(config.cluster) if config.cluster.address == "local" else 1,
     )
 
 

@@ -123,7 +123,7 @@ async def _engine(config: Config) -> str:
     from outrider.actors.executor.executor import InlineExecutor
     from outrider.actors.transport.worker_spec import worker_environment
 
-    os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
+    os.environ.update(worker_environment(config.engine.most_threads))  # before torch is imported
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 

@@ -92,7 +92,7 @@ async def _run(config: Config, args: GenerateArgs) -> None:
     from outrider.cluster.models.local_models import with_local_models
 
     config = with_local_models(config, report)
-    os.environ.update(worker_environment(config.engine.num_threads))  # before torch is imported
+    os.environ.update(worker_environment(config.engine.most_threads))  # before torch is imported
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 

@@ -59,6 +59,18 @@ def padded_rows(rows: int) -> int:
     return -(-rows // step) * step
 
 
+class _Threads:
+    """How many share large products, all over this process."""
+
+    num = 1
+
+
+def share_among(num_threads: int) -> None:
+    """Have so many threads of this process do the models' work from now on."""
+    torch.set_num_threads(num_threads)
+    _Threads.num = num_threads
+
+
 @cache
 def helpers(num: int) -> ThreadPoolExecutor:
     """So many threads of this process that take a share of large products."""
@@ -68,7 +80,7 @@ def helpers(num: int) -> ThreadPoolExecutor:
 class PanelLinear(nn.Module):
     """y = x @ weight.T + bias with the weight [N, K] kept in panels. Float32.
 
-    A product of at least LEAST_SHARED weights is shared by as many threads as torch has now.
+    A product of at least LEAST_SHARED weights is shared by the threads of `share_among`.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -77,13 +89,18 @@ class PanelLinear(nn.Module):
         self.panels, self.bias = panelled(weight, bias)
         is_narrow = self.panels.dtype == np.uint16
         self.multiply: Callable[..., None] = multiply_narrow if is_narrow else multiply_wide
-        num = torch.get_num_threads() if weight.numel() >= LEAST_SHARED else 1
+        self.is_large = weight.numel() >= LEAST_SHARED
+        self.shares = self._shared_out(1)
+
+    def _shared_out(self, num: int) -> list[tuple[int, int]]:
         ends = [len(self.panels) * i // num for i in range(num + 1)]
-        self.shares = list(pairwise(ends))
+        return list(pairwise(ends))
 
     def rows(self, x: Floats) -> Floats:
         """Shapes: x [T, K] → [T, N]."""
         out = np.empty((x.shape[0], self.out_features), np.float32)
+        if self.is_large and len(self.shares) != _Threads.num:
+            self.shares = self._shared_out(_Threads.num)
         own, *others = self.shares
         given = [
             helpers(len(others)).submit(self.multiply, x, self.panels, self.bias, *share, out)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.executor.executor import num_cores
+from outrider.actors.sizing.machine import num_cores
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
 from outrider.cluster.models.local_models import local_model
 from outrider.cluster.terminal.client_flags import INTERRUPTED

@@ -60,7 +60,7 @@ def engine(
         from outrider.cluster.models.local_models import with_local_models
 
         chosen = with_local_models(chosen, report)
-        os.environ.update(worker_environment(chosen.engine.num_threads))  # before torch is imported
+        os.environ.update(worker_environment(chosen.engine.most_threads))  # before torch
         from outrider.cluster.bench.sweep.sweep import SweepPlan, drafters
 
         plan = SweepPlan(

@@ -1,0 +1,96 @@
+"""Where the workers of one engine go, and with how many threads: as asked, as devices have it, or
+by how long forwards take. For that a trial is started, draft and target in one process; it goes on
+as what was chosen, so that nothing is loaded twice but a draft that goes elsewhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from outrider.actors.executor.executor import Executor, cores_of
+from outrider.actors.sizing.machine import num_cores
+from outrider.actors.sizing.placement import Placement, choose
+from outrider.actors.transport.messages import Describe, Settle, WorkerInfo
+from outrider.actors.transport.worker_client import WorkerClient
+from outrider.actors.transport.worker_spec import WorkerSpec
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the operator has fixed; None is left open."""
+
+    is_colocated: bool | None = None
+    num_threads: int | None = None
+    num_replicas: int = 1  # that share this machine
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The workers to run, and those that do already."""
+
+    placement: Placement
+    specs: list[WorkerSpec]
+    started: dict[str, WorkerClient] = field(default_factory=dict)  # by role
+
+
+async def place(
+    target: WorkerSpec, draft: WorkerSpec | None, wish: Wish, executor: Executor, say: Progress
+) -> Placed:
+    """Raises OutriderError, of a trial that could not be loaded."""
+    most = max(1, num_cores() // wish.num_replicas)
+    together = wish.is_colocated
+    if together is None and draft is not None:
+        together = executor.shares_device
+    if fixed := _fixed(wish, together, draft is not None, most, executor):
+        return Placed(fixed, specs_of(target, draft, fixed))
+    counts = (wish.num_threads,) if wish.num_threads else tuple(sorted({max(1, most // 2), most}))
+    trial = _together(replace(target, num_threads=counts[-1], timed_threads=counts), draft)
+    say(f"loading {trial.model}" + (f" and {draft.model}" if draft else "") + " for a trial")
+    client = await executor.start(trial)
+    info = await client.call(Describe())
+    assert isinstance(info, WorkerInfo)
+    if info.depends_on_threads:
+        reason = "its logits depend on the number of threads: it is not left to measurement"
+        placement = Placement(draft is not None, counts[-1], reason)
+    else:
+        placement = choose(info.timings, most, draft is not None and together is not True)
+    cores = cores_of("target", placement.num_threads) if not placement.is_colocated else ()
+    await client.call(Settle(placement.num_threads, cores, placement.is_colocated))
+    return Placed(placement, specs_of(target, draft, placement), {"target": client})
+
+
+def specs_of(
+    target: WorkerSpec, draft: WorkerSpec | None, placement: Placement
+) -> list[WorkerSpec]:
+    """The target and, if there is one in a process of its own, the draft."""
+    target = replace(target, num_threads=placement.num_threads)
+    if draft is None:
+        return [target]
+    if placement.is_colocated:
+        return [_together(target, draft)]
+    return [target, replace(draft, num_threads=placement.num_threads)]
+
+
+def _together(target: WorkerSpec, draft: WorkerSpec | None) -> WorkerSpec:
+    if draft is None:
+        return target
+    return replace(target, colocated_draft=draft.model, num_draft_tokens=draft.num_tokens)
+
+
+def _fixed(
+    wish: Wish, together: bool | None, has_draft: bool, most: int, executor: Executor
+) -> Placement | None:
+    """What needs no measurement."""
+    if most == 1 and together is None and not executor.is_inline:
+        return Placement(has_draft, wish.num_threads or 1, "one core: nothing runs beside another")
+    if executor.is_inline or executor.shares_device is not None:
+        where = "in this process" if executor.is_inline else "as devices are shared"
+        return Placement(bool(together) and has_draft, wish.num_threads or most, where)
+    if together is False and has_draft:
+        return Placement(False, wish.num_threads or max(1, most // 2), "apart, as asked")
+    if wish.num_threads is not None and (together is True or not has_draft):
+        return Placement(has_draft, wish.num_threads, "as asked")
+    if most == 1:
+        return Placement(has_draft, 1, "one core")
+    return None
