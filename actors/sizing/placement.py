@@ -48,7 +48,8 @@ def apart_rate(timing: Timing) -> float:
 
     def round_s(k: int) -> float:
         target_s, draft_s = verify_s(timing, k + 1) * slowdown, k * timing.draft_s * slowdown
-        return max(target_s, draft_s) + (1 - ACCEPTANCE) * draft_s
+        is_another_way = 1 - ACCEPTANCE ** (k + 1)  # than the one that it went ahead on
+        return max(target_s, draft_s) + is_another_way * draft_s
 
     return max(tokens_of(k) / round_s(k) for k in KS)
 
