@@ -29,6 +29,7 @@ SLOW = (
     "law/test_forecast_statistics.py",
     "law/test_memory.py",
     "law/test_mutants.py",
+    "law/test_placement.py",
     "law/test_poison.py",
     "law/test_sampling_algebra.py",
     "simulator",

@@ -27,9 +27,9 @@ from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.actors.scheduling.sampling_params import MAX_K, Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.sizing.footprint import footprint
 from outrider.actors.sizing.machine import this_machine
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens
-from outrider.actors.sizing.model_size import model_size
 from outrider.actors.sizing.placement import Placement
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import Place
@@ -230,9 +230,9 @@ def _num_tokens(config: EngineConfig, executor: Executor) -> int:
     asked = None if options.kv_tokens == "auto" else options.kv_tokens
     if executor.shares_device is not None and options.device != "cpu":
         return asked or 0
-    draft = None if config.used_draft is None else model_size(config.used_draft)
+    draft = None if config.used_draft is None else footprint(config.used_draft)
     item_bytes = 2 if options.dtype in ("bfloat16", "float16") else 4
-    pair = Pair(model_size(config.target), draft, item_bytes, options.max_batch)
+    pair = Pair(footprint(config.target), draft, item_bytes, options.max_batch)
     return cpu_tokens(pair, this_machine().free_bytes, config.num_replicas, asked)
 
 

@@ -83,6 +83,16 @@ class PagedModel:
         is_packed = any(isinstance(module, PackedLinear) for module in self.model.modules())
         self.min_rows = min_rows if is_packed else 0  # 0: any number of rows, not padded
 
+    @property
+    def depends_on_threads(self) -> bool:
+        """Whether other threads may make other bits. Ours sum each number in one order, whoever
+        does it; products of libraries are shared out as they like.
+        """
+        return any(
+            isinstance(module, nn.Linear | PackedLinear) or hasattr(module, "experts")
+            for module in self.model.modules()
+        )
+
     def isolate_experts(self) -> bool:
         """Run mixture-of-experts blocks by row; False where there are none."""
         found = False

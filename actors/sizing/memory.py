@@ -7,7 +7,7 @@ of what is free beside the weights. A device is there for the models alone.
 from dataclasses import dataclass
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.sizing.model_size import ModelSize
+from outrider.actors.sizing.footprint import Footprint
 
 GB = 1e9
 CPU_SHARE, DEVICE_SHARE = 0.5, 0.9
@@ -21,13 +21,13 @@ LOGITS_COPIES = 4  # a row of logits, as computed, as float32, edited, and as pr
 class Pair:
     """What is to be placed, and the bytes of one number of it."""
 
-    target: ModelSize
-    draft: ModelSize | None
+    target: Footprint
+    draft: Footprint | None
     item_bytes: int
     max_batch: int
 
     @property
-    def models(self) -> tuple[ModelSize, ...]:
+    def models(self) -> tuple[Footprint, ...]:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property

@@ -19,8 +19,8 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.selftest import sample_tokens
+from outrider.actors.sizing.footprint import footprint
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, device_tokens
-from outrider.actors.sizing.model_size import model_size
 from outrider.actors.transport.messages import Worker, WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers.colocated import ColocatedWorker
@@ -94,9 +94,9 @@ def _fill_device(spec: WorkerSpec, *workers: ModelWorker) -> None:
         return
     first = workers[0].runner
     used, total = max((_peak(worker.runner) for worker in workers), key=lambda found: found[0])
-    target, draft = model_size(Path(spec.model)), None
+    target, draft = footprint(Path(spec.model)), None
     if spec.colocated_draft is not None:
-        draft = model_size(Path(spec.colocated_draft))
+        draft = footprint(Path(spec.colocated_draft))
     pair = Pair(target, draft, first.loaded.dtype.itemsize, spec.max_batch)
     num_tokens = device_tokens(pair, total, used)
     for worker in workers:
@@ -191,8 +191,8 @@ def _digest(path: Path) -> str:
 
 
 def _depends_on_threads(runner: Runner) -> bool:
-    """Ours sum each number in one order, whoever does it; libraries share sums out as they like."""
-    return runner.numerics != "exact" or runner.model.fused is None
+    """Whether logits may be other bits with another number of threads."""
+    return runner.numerics != "exact" or runner.model.depends_on_threads
 
 
 def _fingerprint(files: str, runner: Runner, num_threads: int) -> str:

@@ -69,8 +69,8 @@ def test_bits_of_a_batch_leaking_in_are_caught(
 ) -> None:
     run = PagedModel.run
 
-    def leak(model: PagedModel, step: Any, pool: Any) -> torch.Tensor:
-        return run(model, step, pool) + 1e-6 * (len(step.tokens) > 32)
+    def leak(model: PagedModel, step: Any, *rest: Any) -> torch.Tensor:
+        return run(model, step, *rest) + 1e-6 * (len(step.tokens) > 32)
 
     monkeypatch.setattr(PagedModel, "run", leak)
     runner = make_runner()

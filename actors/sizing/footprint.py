@@ -18,7 +18,7 @@ MAX_HEADER = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSize:
+class Footprint:
     """Counted in numbers, not in bytes: those follow from the type that it is computed in."""
 
     num_parameters: int
@@ -34,12 +34,12 @@ class ModelSize:
         return None if self.kv_width is None else self.kv_width * item_bytes
 
 
-def model_size(folder: Path) -> ModelSize:
+def footprint(folder: Path) -> Footprint:
     """Of a model directory whose files are there. What is not understood counts as nothing."""
     config = json.loads((folder / "config.json").read_text())
     text = config.get("text_config")
     text = text if isinstance(text, dict) else config
-    return ModelSize(
+    return Footprint(
         num_parameters=sum(map(_num_parameters, folder.glob("*.safetensors"))),
         kv_width=_kv_width(text),
         vocab_size=_first(text, ("vocab_size",)) or 0,
