@@ -1,5 +1,8 @@
 """The `outrider` command: every command is registered here."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from outrider.cluster.bench.compare.command import compare
@@ -33,6 +36,22 @@ for command in (serve, chat, complete, generate, check):
     app.command()(command)
 for group in (bench, demo, k8s):
     app.add_typer(group)
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"outrider {version('outrider')}")
+        raise typer.Exit
+
+
+@app.callback()
+def outrider(
+    _: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_tell_version, help="Say it and exit."),
+    ] = False,
+) -> None:
+    """Exact, distributed speculative decoding for Hugging Face models."""
 
 
 def main() -> None:

@@ -105,6 +105,11 @@ class EngineOptions(BaseModel):
         return num_cores() if self.num_threads == "auto" else self.num_threads
 
     @property
+    def cpu_item_bytes(self) -> int:
+        """Of a number of the models, where they are computed on the CPU."""
+        return 2 if self.dtype in ("bfloat16", "float16") else 4
+
+    @property
     def chosen_drafters(self) -> tuple[ChosenDrafter, ...]:
         """The kinds of `drafters`."""
         return chosen_drafters(self.drafters)

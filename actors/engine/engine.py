@@ -82,9 +82,9 @@ class Engine:
             tokenizer = _load_tokenizers(config, progress)
             supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
             placed = await place(
-                *_specs(config, tokenizer, executor), _wish(config), executor, progress
+                *_specs(config, tokenizer, executor), _wish(config, executor), executor, progress
             )
-            progress(f"placement: {placed.placement}")
+            progress(f"draft and target: {placed.placement}")
             worker_group = WorkerGroup(placed, executor, supervision, progress)
             resources.push_async_callback(worker_group.stop)
             await worker_group.start()
@@ -118,6 +118,7 @@ class Engine:
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
             info = _info_of(config, target_info, pipeline, limits, placed.placement)
+            progress(_room(info, config.options.max_batch))
             kept = resources.pop_all()
             return cls(info, tokenizer, coordinator, scheduler, statistics, worker_group, kept)
         raise AssertionError("unreachable: the stack suppresses nothing")
@@ -231,15 +232,14 @@ def _num_tokens(config: EngineConfig, executor: Executor) -> int:
     if executor.shares_device is not None and options.device != "cpu":
         return asked or 0
     draft = None if config.used_draft is None else footprint(config.used_draft)
-    item_bytes = 2 if options.dtype in ("bfloat16", "float16") else 4
-    pair = Pair(footprint(config.target), draft, item_bytes, options.max_batch)
+    pair = Pair(footprint(config.target), draft, options.cpu_item_bytes, options.max_batch)
     return cpu_tokens(pair, this_machine().free_bytes, config.num_replicas, asked)
 
 
-def _wish(config: EngineConfig) -> Wish:
+def _wish(config: EngineConfig, executor: Executor) -> Wish:
     options = config.options
     is_colocated = None if options.is_colocated == "auto" else options.is_colocated
-    if is_colocated is None and options.pipeline != "auto":
+    if is_colocated is None and options.pipeline != "auto" and not executor.is_inline:
         is_colocated = options.pipeline != "forecast"
     num_threads = None if options.num_threads == "auto" else options.num_threads
     return Wish(is_colocated, num_threads, config.num_replicas)
@@ -278,6 +278,17 @@ def _info_of(
         has_prefix_cache=config.options.has_prefix_cache,
         k=config.options.k,
         verification=config.options.verification.value,
+    )
+
+
+def _room(info: EngineInfo, max_batch: int) -> str:
+    """What the pools hold, in the words of who serves."""
+    most, longest = info.kv_tokens, info.max_model_len
+    at_once = min(max_batch, most // longest)
+    rest = "" if longest == info.context_len else f" (the model's context is {info.context_len})"
+    return (
+        f"room for {most} tokens: {at_once} texts of the longest, {longest} tokens{rest}, or "
+        f"{max_batch} of {most // max_batch}"
     )
 
 

@@ -12,6 +12,8 @@ class ServedModel(Reply):
     fingerprint: str  # equal fingerprints give equal texts, bit for bit
     numerics: str  # "exact" | "fast", in effect
     numerics_reason: str  # why not exact, or empty
+    placement: str  # where draft and target run, with how many threads, and why
+    kv_tokens: int  # whose keys and values the target's memory holds, of all texts together
     draft: str | None
 
 

@@ -36,15 +36,17 @@ def fetch(role: str, name: HubName, report: Report) -> Path:
     return folder
 
 
-def size_to_fetch(role: str, name: HubName) -> int:
-    """Bytes of weights that `fetch` would download. Raises as it does; fetches the small files."""
+def size_to_fetch(role: str, name: HubName) -> tuple[Path, int]:
+    """The model's folder and the bytes of weights that `fetch` would add to it. Raises as it does;
+    fetches the small files.
+    """
     with _told(role, name):
         folder = Path(_snapshot(name, SMALL_FILES))
         check_small_files(f"the {role} {name}", folder)
         files = weight_files(folder)
         if all((folder / file).exists() for file in files):
-            return 0
-        return _size_to_fetch(name, HubName(name.repo, folder.name), files)
+            return folder, 0
+        return folder, _size_to_fetch(name, HubName(name.repo, folder.name), files)
 
 
 def _snapshot(name: HubName, files: Any, **how: Any) -> Any:

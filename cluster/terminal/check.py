@@ -20,10 +20,11 @@ from outrider.cluster.models.model_files import check_model
 from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import REFUSED, errors_in_a_line, report, stderr
 
+OF_GOOD_MODELS = ("pair", "memory", "engine")  # not asked once something was found wanting
 PARTS: dict[str | None, tuple[str, ...]] = {
     "config": ("config",),
-    "models": ("config", "target", "draft"),
-    None: ("config", "target", "draft", "port", "resources", "engine"),
+    "models": ("config", "target", "draft", "pair"),
+    None: ("config", "target", "draft", "pair", "memory", "port", "resources", "engine"),
 }
 
 
@@ -57,12 +58,17 @@ def check(
         "config": lambda: _config(chosen),
         "target": lambda: _model("target", chosen.model.target_path),
         "draft": lambda: _model("draft", chosen.model.draft_path),
+        "pair": lambda: _pair(chosen),
+        "memory": lambda: _memory(chosen),
         "port": lambda: _port(chosen),
         "resources": lambda: _resources(chosen),
     }
     if load:
         checks["engine"] = lambda: asyncio.run(_engine(chosen))
-    is_fine = all([_passes(name, run) for name, run in checks.items() if name in parts])
+    is_fine = True
+    for name, run in checks.items():
+        if name in parts and (is_fine or name not in OF_GOOD_MODELS):
+            is_fine &= _passes(name, run)
     if not is_fine:
         raise typer.Exit(REFUSED)
 
@@ -95,9 +101,52 @@ def _model(role: str, path: Path | None) -> str:
     if path is None:
         return "none; the target decodes alone"
     if (name := hub_name(str(path))) is not None:
-        size = size_to_fetch(role, name)
+        _, size = size_to_fetch(role, name)
         return f"{name} on the hub, " + (f"{size / GB:.2f} GB to fetch" if size else "in the cache")
     return f"{check_model(role, path)} in {path}"
+
+
+def _pair(config: Config) -> str:
+    """Whether the draft can draft for this target: by their tokenizers, as at the start."""
+    from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
+
+    if config.model.draft_path is None:
+        return "no draft to compare with"
+    tokenizers = [
+        Tokenizer(_folder(role, path))
+        for role, path in (("target", config.model.target_path), ("draft", config.model.draft_path))
+    ]
+    check_vocabularies(*tokenizers)
+    return "both models have the same tokens"
+
+
+def _folder(role: str, path: Path) -> Path:
+    name = hub_name(str(path))
+    return path if name is None else size_to_fetch(role, name)[0]
+
+
+def _memory(config: Config) -> str:
+    """What the models take of this machine's, and what is left for texts."""
+    from outrider.actors.sizing.footprint import footprint
+    from outrider.actors.sizing.machine import this_machine
+    from outrider.actors.sizing.memory import Pair, cpu_tokens
+
+    machine, engine = this_machine(), config.engine
+    if machine.num_gpus and engine.device != "cpu":
+        return f"{machine.num_gpus} GPUs; what fits on them is found out as the models are loaded"
+    paths = (config.model.target_path, config.model.draft_path)
+    if any(path is not None and hub_name(str(path)) is not None for path in paths):
+        return "known once the weights are here"
+    target, draft = (None if path is None else footprint(path) for path in paths)
+    assert target is not None
+    pair = Pair(target, draft, engine.cpu_item_bytes, engine.max_batch)
+    asked = None if engine.kv_tokens == "auto" else engine.kv_tokens
+    num_tokens = cpu_tokens(pair, machine.free_bytes, most_replicas(config.cluster), asked)
+    free = "" if machine.free_bytes is None else f" of {machine.free_bytes / GB:.1f} free here"
+    return (
+        f"{pair.fixed_bytes / GB:.2f} GB for the models{free}, room for {num_tokens} tokens of "
+        f"text, {(pair.token_bytes or 0) * num_tokens / GB:.2f} GB, taken as they are written"
+    )
 
 
 def _port(config: Config) -> str:

@@ -12,7 +12,11 @@ from outrider.cluster.config.sources import Setting
 
 Target = Annotated[
     str | None,
-    typer.Option(help="Target model: a directory, org/name[@revision] of the hub, or 'demo'."),
+    typer.Option(
+        "--target",
+        "--model",
+        help="Target model: a directory, a model of the hub (org/name, org/name@revision), 'demo'.",
+    ),
 ]
 Draft = Annotated[
     str | None, typer.Option(help="Draft model: as the target, or 'none' to go without.")

@@ -1,5 +1,6 @@
 """`outrider serve`: the HTTP server, until a signal ends it."""
 
+import json
 import signal
 import threading
 from types import FrameType
@@ -8,15 +9,18 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from outrider.actors.errors import InvalidConfig
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.probe import Probe
 from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report, stderr
 
 WATCH_S = 5.0
+ASKED = "What does math.sqrt do?"  # the demo knows
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 Port = Annotated[str | None, typer.Option(help="Port to listen on.")]
+Model = Annotated[str | None, typer.Argument(help="The same as --target.", show_default=False)]
 ApiKeyFile = Annotated[
     str | None, typer.Option(help="A YAML file of names with API keys; without keys all may ask.")
 ]
@@ -27,6 +31,7 @@ class _Stopped(BaseException):
 
 
 def serve(
+    model: Model = None,
     target: config_flags.Target = None,
     draft: config_flags.Draft = None,
     k: config_flags.K = None,
@@ -41,10 +46,12 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, with OpenAI's API."""
     with errors_in_a_line():
+        if model is not None and target is not None:
+            raise InvalidConfig(f"Got {model} and --target {target}, expected one of both")
         chosen = config_flags.load_config(
             config,
             assignments,
-            target=target,
+            target=model or target,
             draft=draft,
             k=k,
             verification=verification,
@@ -100,9 +107,11 @@ def _watch(probe: Probe, is_over: threading.Event) -> None:
 
 def _welcome(config: Config, url: str) -> None:
     name = config.model.served_name
-    body = f'{{"model": "{name}", "prompt": "def add(a, b):", "max_tokens": 32}}'
+    says = {"role": "user", "content": ASKED}
+    body = json.dumps({"model": name, "messages": [says], "max_tokens": 64, "temperature": 0.7})
     console = stderr()
     console.print(f"\n[bold]{escape(name)}[/bold] is served at [bold]{url}/v1[/bold]. Try:\n")
     console.print(
-        escape(f"curl {url}/v1/completions -H 'Content-Type: application/json' -d '{body}'\n")
+        escape(f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
     )
+    console.print(escape(f"outrider chat --url {url} --temperature 0.7\n"))

@@ -192,6 +192,8 @@ async def compare(args):
                 "numerics": "exact",
                 "lookahead": "fixed",
                 "drafters": ("prediction", "draft"),
+                "is_colocated": False,
+                "num_threads": 1,
             } | settings
             if name == "forecast F=1" and args.trace:
                 config["trace"] = args.trace

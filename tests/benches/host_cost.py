@@ -176,7 +176,12 @@ async def measure(engine, http, bodies, num_told):
 async def measured(folder, tokens):
     """Every case, after a round of each that warms up."""
     options = EngineOptions(
-        k=0, kv_tokens=200_000, token_budget=2048, max_batch=NUM_ROWS, drafters=("prediction",)
+        k=0,
+        num_threads=1,
+        kv_tokens=200_000,
+        token_budget=2048,
+        max_batch=NUM_ROWS,
+        drafters=("prediction",),
     )
     executor = ProcessExecutor(keeps_off=True)
     engine = await Engine.start(EngineConfig(folder, None, options), executor)

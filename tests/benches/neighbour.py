@@ -51,7 +51,9 @@ async def forward_ms(engine, prompts, tokens):
 
 async def measure(args):
     config = EngineConfig(
-        TARGET, None, EngineOptions(numerics="exact", drafters=(), pipeline="lockstep")
+        TARGET,
+        None,
+        EngineOptions(numerics="exact", drafters=(), pipeline="lockstep", num_threads=1),
     )
     engine = await Engine.start(config, InlineExecutor())
     prompts = [tuple(engine.tokenizer.encode(text)) for text in PROMPTS]

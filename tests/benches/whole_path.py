@@ -166,7 +166,9 @@ async def measure(args, temperature, client):
     hugging = Transformers(args.target, args.draft)
     engine = await Engine.start(
         EngineConfig(
-            args.target, args.draft, EngineOptions(numerics="exact", has_prefix_cache=False)
+            args.target,
+            args.draft,
+            EngineOptions(numerics="exact", has_prefix_cache=False, num_threads=1),
         ),
         InlineExecutor(),
     )

@@ -97,6 +97,8 @@ class ToyEngine:
             verification="coupled",
             numerics="exact",
             numerics_reason="",
+            placement="together, 1 thread (toys)",
+            kv_tokens=4096,
         )
     )
 

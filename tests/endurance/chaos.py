@@ -54,6 +54,7 @@ class Server:
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         settings = [f"engine.worker_deadline_s={deadline_s}", f"cluster.temp_dir={self.folder}"]
+        settings += ["engine.is_colocated=false", "engine.num_threads=1"]  # two to strike at
         command = [sys.executable, "-m", "outrider.cluster.cli", "serve", "--port", str(port)]
         command += ["--numerics", "exact"]
         command += [part for setting in settings for part in ("--set", setting)]

@@ -42,7 +42,14 @@ class Server:
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "outrider.cluster.cli", "serve", "--port", str(port)]
-        command += ["--numerics", "exact", "--set", f"cluster.temp_dir={self.folder}"]
+        command += [
+            "--set",
+            "engine.is_colocated=false",
+            "--numerics",
+            "exact",
+            "--set",
+            f"cluster.temp_dir={self.folder}",
+        ]
         self.log = self.folder / "log"
         with self.log.open("w") as stderr:
             self.process = subprocess.Popen(command, stderr=stderr)

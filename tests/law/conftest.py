@@ -70,7 +70,9 @@ def engine_of(models):
     async def start(architecture, kind, executor="inline", has_draft=True, **config):
         target, draft = models(architecture, kind)
         draft = draft if has_draft else None
-        config = {"kv_tokens": 8192, "numerics": "exact", "has_prefix_cache": False} | config
+        apart = {"is_colocated": False, "num_threads": 1}
+        fixed = {"kv_tokens": 8192, "numerics": "exact", "has_prefix_cache": False}
+        config = fixed | apart | config
         executor = EXECUTORS[executor]() if isinstance(executor, str) else executor
         engine = await Engine.start(EngineConfig(target, draft, EngineOptions(**config)), executor)
         try:

@@ -77,7 +77,9 @@ async def pages_in_use(engine):
 async def test_kills_and_stops_under_streams(models, nothing_left):
     target, draft = models("demo", "own")
     config = EngineConfig(
-        target, draft, EngineOptions(numerics="exact", worker_deadline_s=DEADLINE_S)
+        target,
+        draft,
+        EngineOptions(numerics="exact", is_colocated=False, worker_deadline_s=DEADLINE_S),
     )
     engine = await Engine.start(config, ProcessExecutor(has_spare=True))
     try:
@@ -131,7 +133,8 @@ async def test_a_killed_pair_is_a_pause(models, nothing_left):
 
 async def test_stopping_amid_a_restart_leaves_nothing(models, nothing_left):
     target, draft = models("demo", "own")
-    engine = await Engine.start(EngineConfig(target, draft), ProcessExecutor(has_spare=True))
+    config = EngineConfig(target, draft, EngineOptions(is_colocated=False))
+    engine = await Engine.start(config, ProcessExecutor(has_spare=True))
     await strike(engine, "target", signal.SIGKILL)
     await strike(engine, "draft", signal.SIGKILL)
     await asyncio.sleep(0.5)

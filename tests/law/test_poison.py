@@ -18,6 +18,7 @@ from outrider.actors.transport.messages import Verify
 
 NUM = 32
 OPTIONS = {"numerics": "exact", "lookahead": "fixed", "k": 4, "pipeline": "lockstep"}
+OPTIONS |= {"is_colocated": False, "num_threads": 1}
 SITE = Path(__file__).resolve().parents[1] / "live" / "poison"
 
 

@@ -23,6 +23,9 @@ from outrider.cluster.api.service import Service
 from outrider.cluster.config.sources import from_assignments, load
 from outrider.cluster.deploy.settings import api_limits, engine_config, policy
 
+# Two workers to strike at, whatever is faster here.
+APART = ("engine.is_colocated=false", "engine.num_threads=1")
+
 
 def add_views(app, engine):
     """The two routes."""
@@ -55,7 +58,7 @@ def add_views(app, engine):
 
 async def main(has_spare, assignments):
     is_told = asyncio.Event()
-    config = load(None, os.environ, from_assignments(assignments))
+    config = load(None, os.environ, from_assignments((*APART, *assignments)))
     rules, traffic = policy(config), Traffic()
     engine = await Engine.start(engine_config(config), ProcessExecutor(has_spare=has_spare))
     try:

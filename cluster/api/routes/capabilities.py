@@ -63,6 +63,8 @@ def _model(name: str, info: EngineInfo) -> ServedModel:
         fingerprint=info.fingerprint,
         numerics=info.numerics,
         numerics_reason=info.numerics_reason,
+        placement=info.placement,
+        kv_tokens=info.kv_tokens,
         draft=info.draft,
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.sizing.machine import num_cores
+from outrider.actors.sizing.machine import cores, num_cores
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
 from outrider.cluster.models.local_models import local_model
 from outrider.cluster.terminal.client_flags import INTERRUPTED
@@ -117,10 +117,12 @@ def _on_cores(threads: int | None) -> Iterator[int]:
         return
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:wanted])
+    cores.cache_clear()
     try:
         yield wanted
     finally:
         os.sched_setaffinity(0, before)
+        cores.cache_clear()
 
 
 def _pythons(assignments: list[str]) -> dict[str, str]:

@@ -55,6 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     environment["HOME"] = str(folder)  # nothing may be written there
     log = folder / "log"
     command = [sys.executable, "-m", "outrider.cluster.cli", "serve", "--port", str(port)]
+    command += ["--set", "engine.is_colocated=false"]  # two workers to strike at
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stderr=stderr, text=True, env=environment)
     try:

@@ -2,15 +2,18 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from outrider.cluster.cli import app
+from outrider.cluster.config.demo_models import demo_draft
 
 runner = CliRunner()
 
@@ -31,7 +34,7 @@ def outrider(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_check_passes_on_the_demo() -> None:
     result = runner.invoke(app, ["check"])
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.count("✓") == 5
+    assert result.stderr.count("✓") == 7
     assert "LlamaForCausalLM" in result.stderr
 
 
@@ -74,6 +77,9 @@ def test_check_names_everything_that_is_missing(tmp_path: Path) -> None:
         (["serve", "--target", "/nowhere"], "Got target=/nowhere, expected a model directory"),
         (["serve", "--numerics", "bitwise"], "expected 'auto', 'exact' or 'fast'"),
         (["serve", "--port", "0"], "1 ≤ port ≤ 65535"),
+        (["serve", "/nowhere"], "Got target=/nowhere, expected a model directory"),
+        (["serve", "--model", "/nowhere"], "Got target=/nowhere, expected a model directory"),
+        (["serve", "/nowhere", "--target", "demo"], "Got /nowhere and --target demo, expected one"),
         (["generate", "x", "--temperature", "-1"], "Got temperature=-1.0"),
         (["generate", "x", "--top-p", "0"], "Got top_p=0.0, expected 0 < top_p ≤ 1"),
         (["generate", "x", "--seed", str(2**63)], "expected a 64-bit signed integer"),
@@ -97,6 +103,34 @@ def test_serve_on_a_taken_port_ends_before_ray_starts() -> None:
     assert result.exit_code == 2
     assert f"Cannot listen on 127.0.0.1:{port}" in result.stderr
     assert "Ray" not in result.stderr
+
+
+def test_the_version() -> None:
+    result = runner.invoke(app, ["--version"])
+    assert result.stdout == f"outrider {version('outrider')}\n"
+
+
+def test_check_says_what_the_models_take() -> None:
+    result = runner.invoke(app, ["check", "--set", "engine.kv_tokens=4096"])
+    assert "✓ memory: 0.05 GB for the models" in result.stderr
+    assert "room for 4096 tokens of text, 0.15 GB" in result.stderr
+    result = runner.invoke(app, ["check", "--set", "engine.kv_tokens=1000000000"])
+    assert result.exit_code == 2
+    assert "✗ memory: Got engine.kv_tokens=1000000000, which take" in result.stderr
+
+
+def test_check_compares_tokenizers(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(demo_draft(), folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    one, two = list(vocabulary)[100:102]
+    vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    result = runner.invoke(app, ["check", "--draft", str(folder)])
+    assert result.exit_code == 2
+    assert "✗ pair: " in result.stderr
+    assert "memory" not in result.stderr
 
 
 def test_an_unknown_flag() -> None:

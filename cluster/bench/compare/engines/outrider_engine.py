@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
@@ -68,7 +69,7 @@ async def outriders(
     """Those that so many threads allow: where there is one, the draft cannot ride ahead."""
     # Nobody else has the prompts' KV from one repeat to the next.
 
-    def config(num_threads: int) -> EngineConfig:
+    def config(num_threads: int | Literal["auto"]) -> EngineConfig:
         options = EngineOptions(
             kv_tokens=kv_tokens, has_prefix_cache=False, num_threads=num_threads
         )
@@ -81,6 +82,6 @@ async def outriders(
         OutriderContender(LOCKSTEP, inline, lockstep, {ADAPTIVE: None}),
     ]
     if num_threads > 1:
-        apart = await Engine.start(config(num_threads // 2), ProcessExecutor())
-        found.append(OutriderContender(DEFAULT, apart, {"": None}, {"": None}))
+        default = await Engine.start(config("auto"), ProcessExecutor())
+        found.append(OutriderContender(DEFAULT, default, {"": None}, {"": None}))
     return found
