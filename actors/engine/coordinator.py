@@ -169,6 +169,7 @@ class Coordinator:
     ) -> None:
         """Into the statistics and the trace; the rest while the target is at the next round."""
         started, scheduled, proposed, verified, committed = bounds
+        self._delivery.count()
         self._statistics.add(
             schedule_s=scheduled - started,
             propose_s=proposed - scheduled,

@@ -54,22 +54,28 @@ class Commit:
 
 
 class Delivery:
-    """Tells readers and statistics of commits, each once."""
+    """Counts commits, then tells readers of them, each once."""
 
     def __init__(self, streams: OutputProcessor, statistics: Statistics) -> None:
         self._streams = streams
         self._statistics = statistics
         self.commits: list[Commit] = []  # that nobody has been told of yet
+        self._num_counted = 0  # of those
 
-    def run(self) -> list[Commit]:
-        """Tell of all that there are; which those were."""
-        commits, self.commits = self.commits, []
+    def count(self) -> None:
+        """Into the statistics, with their round: passes and tokens are of the same rounds then."""
+        commits = self.commits[self._num_counted :]
+        self._num_counted = len(self.commits)
         self._statistics.add(
             num_drafted=sum(len(commit.proposal.tokens) for commit in commits),
             num_accepted=sum(commit.verdict.num_accepted for commit in commits),
             num_tokens=sum(len(commit.ids) for commit in commits),
             num_rows=len(commits),
         )
+
+    def run(self) -> list[Commit]:
+        """Tell of all that there are; which those were."""
+        commits, self.commits, self._num_counted = self.commits, [], 0
         for commit in commits:
             try:
                 commit.live.chunk(commit.delta())
