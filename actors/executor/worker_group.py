@@ -87,6 +87,7 @@ class WorkerGroup:
         if (known := self._infos.get(spec.role)) is not None:
             spec = replace(spec, known_files=known.files, known_digest=known.digest)
         client = self._started.pop(spec.role, None)
+        is_new = client is None
         if client is None:
             self._progress(f"loading the {spec.role} from {spec.model}")
             client = await self._executor.start(spec)
@@ -97,11 +98,12 @@ class WorkerGroup:
                 f"Got a target of fingerprint {info.fingerprint} at its restart, expected "
                 f"{known.fingerprint}: its files or its machine have changed, and so would texts"
             )
+        took = f" in {time.perf_counter() - started:.1f} s" if is_new else ""
         detail = f"numerics {info.numerics}"
         if info.numerics_reason:
             detail += f": {info.numerics_reason}"
         self._progress(
-            f"{spec.role} ready in {time.perf_counter() - started:.1f} s: "
+            f"{spec.role} ready{took}: "
             f"{info.num_parameters / 1e6:.1f}M parameters, {info.dtype} on {info.device}, "
             f"{detail}"
         )

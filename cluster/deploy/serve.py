@@ -29,7 +29,7 @@ from outrider.cluster.deploy.placement import cluster_bundles
 from outrider.cluster.deploy.progress_board import Failure
 from outrider.cluster.deploy.proxy.environment import LOOPBACK, TOKEN_VARIABLE
 from outrider.cluster.deploy.ray_exporter import Exporter
-from outrider.cluster.deploy.sizing import bundles_of, scaling_options
+from outrider.cluster.deploy.sizing import bundles_of, replicas_on, scaling_options
 
 DEPLOYMENT = "engine"
 HEADROOM = 64  # requests beside those that work: health, metrics, refusals
@@ -98,7 +98,10 @@ class EngineReplica:
         has_tcp = cluster.placement != "STRICT_PACK"
         group = ray.util.get_current_placement_group()
         executor = RayExecutor(group, self._bundles, has_tcp, ports, cluster.has_spare)
-        return await Engine.start(engine_config(config), executor, self._say)
+        here = ray.get_runtime_context().get_node_id()
+        [node] = [each["Resources"] for each in ray.nodes() if each["NodeID"] == here]
+        beside = replicas_on(node, self._bundles, cluster)
+        return await Engine.start(engine_config(config, beside), executor, self._say)
 
     def _say(self, line: str) -> None:
         log.info(line)

@@ -9,17 +9,15 @@ from outrider.cluster.api.middleware.keys import Policy, key_ring
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.proxy.environment import TOKEN_VARIABLE
-from outrider.cluster.deploy.sizing import most_replicas
 
 
-def engine_config(config: Config) -> EngineConfig:
-    """What the engine is started with. Raises InvalidConfig."""
+def engine_config(config: Config, num_replicas: int = 1) -> EngineConfig:
+    """What the engine is started with, beside so many on this machine. Raises InvalidConfig."""
     return EngineConfig(
         target=config.model.target_path.resolve(),
         draft=config.model.draft_path and config.model.draft_path.resolve(),
         options=config.engine,
-        # As many as there may be at once: those of an update too, where one machine is all.
-        num_replicas=most_replicas(config.cluster) if config.cluster.address == "local" else 1,
+        num_replicas=num_replicas,
     )
 
 

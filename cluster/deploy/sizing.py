@@ -1,9 +1,11 @@
 """The bundles of one replica: coordinator, draft, target. Arithmetic only; Ray is not imported."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from outrider.actors.errors import InvalidConfig
 from outrider.cluster.config.config import ClusterSection
+from outrider.cluster.deploy.preflight import Resources, total
 
 BUNDLE_OF = {"coordinator": 0, "draft": 1, "target": 2}
 
@@ -34,6 +36,13 @@ def most_replicas(cluster: ClusterSection) -> int:
             f"{cluster.num_replicas}"
         )
     return most
+
+
+def replicas_on(node: Resources, bundles: Sequence[Resources], cluster: ClusterSection) -> int:
+    """How many replicas a machine may come to hold: they share its cores and memory."""
+    need = total(bundles).items()
+    fits = min((int(node.get(name, 0.0) / amount) for name, amount in need if amount), default=1)
+    return max(1, min(most_replicas(cluster), fits))
 
 
 def num_surging(cluster: ClusterSection) -> int:

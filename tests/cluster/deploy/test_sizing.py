@@ -6,7 +6,7 @@ import pytest
 
 from outrider.actors.errors import InvalidConfig
 from outrider.cluster.config.config import ClusterSection
-from outrider.cluster.deploy.sizing import most_replicas, num_surging, scaling_options
+from outrider.cluster.deploy.sizing import most_replicas, num_surging, replicas_on, scaling_options
 
 
 def section(**values: Any) -> ClusterSection:
@@ -39,3 +39,22 @@ def test_an_update_takes_whole_replicas_more(percent: int, most: int, num: int) 
 def test_the_most_are_no_less_than_the_least() -> None:
     with pytest.raises(InvalidConfig, match=r"Got cluster.max_replicas=2, expected at least .*, 3"):
         most_replicas(section(num_replicas=3, max_replicas=2))
+
+
+@pytest.mark.parametrize(
+    ("node", "num_replicas", "expected"),
+    [
+        ({"CPU": 3.0}, 4, 1),  # a pod, of four
+        ({"CPU": 4.0}, 1, 1),  # a machine of its own
+        ({"CPU": 64.0, "GPU": 8.0}, 4, 4),  # all on one
+        ({"CPU": 64.0, "GPU": 5.0}, 4, 2),  # as GPUs go
+        ({"CPU": 0.0}, 4, 1),
+    ],
+)
+def test_replicas_share_the_machine_that_they_fit_on(
+    node: dict[str, float], num_replicas: int, expected: int
+) -> None:
+    cluster = ClusterSection(num_replicas=num_replicas)
+    gpu = {"GPU": 1.0} if "GPU" in node else {}
+    bundles = [{"CPU": 1.0}, {"CPU": 1.0} | gpu, {"CPU": 1.0} | gpu]
+    assert replicas_on(node, bundles, cluster) == expected
