@@ -54,6 +54,11 @@ class EngineOptions(BaseModel):
     verification: VerificationMode = Field(
         default=VerificationMode.COUPLED, description="'coupled' or 'rejection'"
     )
+    generation_config: Literal["model", "none"] = Field(
+        default="model",
+        description="'model' or 'none': what requests leave open is sampled as the target's "
+        "generation_config.json says, or as OpenAI does",
+    )
     numerics: Literal["auto", "exact", "fast"] = Field(
         default="auto", description="'auto', 'exact' or 'fast'"
     )

@@ -6,6 +6,7 @@ an Executor.
 """
 
 import time
+from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -24,6 +25,7 @@ from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.scheduling.request import OutputDelta, Request
+from outrider.actors.scheduling.sampling_defaults import sampling_defaults
 from outrider.actors.scheduling.sampling_params import MAX_K, Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
@@ -118,7 +120,8 @@ class Engine:
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
             info = _info_of(config, target_info, pipeline, limits, placed.placement)
-            progress(_room(info, config.options.max_batch))
+            for line in _told(info, config.options.max_batch):
+                progress(line)
             kept = resources.pop_all()
             return cls(info, tokenizer, coordinator, scheduler, statistics, worker_group, kept)
         raise AssertionError("unreachable: the stack suppresses nothing")
@@ -277,19 +280,29 @@ def _info_of(
         ),
         has_prefix_cache=config.options.has_prefix_cache,
         k=config.options.k,
+        sampling_defaults=_sampling_defaults(config),
         verification=config.options.verification.value,
     )
 
 
-def _room(info: EngineInfo, max_batch: int) -> str:
-    """What the pools hold, in the words of who serves."""
+def _sampling_defaults(config: EngineConfig) -> dict[str, float]:
+    if config.options.generation_config == "none":
+        return {}
+    return sampling_defaults(config.target)
+
+
+def _told(info: EngineInfo, max_batch: int) -> Iterator[str]:
+    """What was found, in the words of who serves."""
     most, longest = info.kv_tokens, info.max_model_len
     at_once = min(max_batch, most // longest)
     rest = "" if longest == info.context_len else f" (the model's context is {info.context_len})"
-    return (
+    yield (
         f"room for {most} tokens: {at_once} texts of the longest, {longest} tokens{rest}, or "
         f"{max_batch} of {most // max_batch}"
     )
+    if info.sampling_defaults:
+        found = ", ".join(f"{name} {value:g}" for name, value in info.sampling_defaults.items())
+        yield f"what requests leave open is as the target's generation_config says: {found}"
 
 
 def _pipeline(config: EngineConfig, executor: Executor, is_colocated: bool) -> Pipeline:

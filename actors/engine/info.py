@@ -1,5 +1,6 @@
 """What an engine says of itself, once loaded."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,7 @@ class EngineInfo:
     drafters: tuple[str, ...]  # names of the registry, in order of preference
     has_prefix_cache: bool
     k: int  # the controller's first
+    sampling_defaults: Mapping[str, float]  # of requests that leave these fields open
     verification: str
 
 

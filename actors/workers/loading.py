@@ -170,7 +170,7 @@ def _describe(spec: WorkerSpec, runner: Runner) -> WorkerInfo:
 
 def _files(path: Path) -> list[Path]:
     """Those that a text depends on."""
-    names = ("config.json", "tokenizer.json")
+    names = ("config.json", "generation_config.json", "tokenizer.json")
     return [f for f in sorted(path.glob("*")) if f.suffix == ".safetensors" or f.name in names]
 
 

@@ -15,6 +15,7 @@ class ServedModel(Reply):
     placement: str  # where draft and target run, with how many threads, and why
     kv_tokens: int  # whose keys and values the target's memory holds, of all texts together
     draft: str | None
+    sampling_defaults: dict[str, float]  # of what a request leaves open; else OpenAI's
 
 
 class SpeculationSupport(Reply):

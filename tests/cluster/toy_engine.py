@@ -99,6 +99,7 @@ class ToyEngine:
             numerics_reason="",
             placement="together, 1 thread (toys)",
             kv_tokens=4096,
+            sampling_defaults={},
         )
     )
 

@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ async def _requests(
     exchange = current()
     scope = "" if exchange is None else exchange.cache_scope
     speculation = _speculation(body.speculation, engine.info.verification)
-    sampling = _sampling(body, spec)
+    sampling = _sampling(body, spec, engine.info.sampling_defaults)
     expected = "" if body.prediction is None else body.prediction.text
     check_len(engine, expected, "prediction")
     prediction = tuple(await encode(engine.tokenizer, expected, adds_special=False))
@@ -105,7 +105,9 @@ async def _requests(
     return tuple(told_once(requests, body.num_choices))
 
 
-def _sampling(body: GenerationFields, spec: RequestSpec) -> SamplingParams:
+def _sampling(
+    body: GenerationFields, spec: RequestSpec, defaults: Mapping[str, float]
+) -> SamplingParams:
     names = (
         "temperature",
         "top_p",
@@ -117,7 +119,10 @@ def _sampling(body: GenerationFields, spec: RequestSpec) -> SamplingParams:
         "repetition_penalty",
     )
     given = {name: getattr(body, name) for name in names}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen: dict[str, Any] = {
+        **defaults,
+        **{name: value for name, value in given.items() if value is not None},
+    }
     return SamplingParams(
         max_tokens=spec.max_tokens,
         stop=body.stops,

@@ -66,6 +66,7 @@ def _model(name: str, info: EngineInfo) -> ServedModel:
         placement=info.placement,
         kv_tokens=info.kv_tokens,
         draft=info.draft,
+        sampling_defaults=dict(info.sampling_defaults),
     )
 
 

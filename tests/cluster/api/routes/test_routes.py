@@ -51,6 +51,19 @@ async def test_a_completion(http: httpx.AsyncClient) -> None:
     }
 
 
+@pytest.mark.parametrize(("path", "body"), ENDPOINTS)
+async def test_what_a_request_leaves_open_is_as_the_model_says(
+    http: httpx.AsyncClient, engine: ToyEngine, path: str, body: dict[str, Any]
+) -> None:
+    engine.info.sampling_defaults = {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1}
+    await http.post(path, json=body | {"max_tokens": 2, "top_k": 0})
+    sampling = engine.requests[-1].sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 0, 1.0)
+    assert sampling.repetition_penalty == 1.1
+    told = (await http.get("/capabilities")).json()["model"]["sampling_defaults"]
+    assert told == engine.info.sampling_defaults
+
+
 async def test_a_chat(http: httpx.AsyncClient, engine: ToyEngine) -> None:
     reply = await http.post("/v1/chat/completions", json={**CHAT, "seed": 0})
     body = reply.json()
