@@ -6,7 +6,6 @@ an Executor.
 """
 
 import time
-from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Literal
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.coordinator import Coordinator
-from outrider.actors.engine.info import EngineHealth, EngineInfo
+from outrider.actors.engine.info import EngineHealth, EngineInfo, told
 from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
 from outrider.actors.errors import InvalidConfig, InvalidRequest, ShuttingDown
@@ -120,7 +119,7 @@ class Engine:
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
             info = _info_of(config, target_info, pipeline, limits, placed.placement)
-            for line in _told(info, config.options.max_batch):
+            for line in told(info, config.options.max_batch):
                 progress(line)
             kept = resources.pop_all()
             return cls(info, tokenizer, coordinator, scheduler, statistics, worker_group, kept)
@@ -280,29 +279,11 @@ def _info_of(
         ),
         has_prefix_cache=config.options.has_prefix_cache,
         k=config.options.k,
-        sampling_defaults=_sampling_defaults(config),
+        sampling_defaults={}
+        if config.options.generation_config == "none"
+        else sampling_defaults(config.target),
         verification=config.options.verification.value,
     )
-
-
-def _sampling_defaults(config: EngineConfig) -> dict[str, float]:
-    if config.options.generation_config == "none":
-        return {}
-    return sampling_defaults(config.target)
-
-
-def _told(info: EngineInfo, max_batch: int) -> Iterator[str]:
-    """What was found, in the words of who serves."""
-    most, longest = info.kv_tokens, info.max_model_len
-    at_once = min(max_batch, most // longest)
-    rest = "" if longest == info.context_len else f" (the model's context is {info.context_len})"
-    yield (
-        f"room for {most} tokens: {at_once} texts of the longest, {longest} tokens{rest}, or "
-        f"{max_batch} of {most // max_batch}"
-    )
-    if info.sampling_defaults:
-        found = ", ".join(f"{name} {value:g}" for name, value in info.sampling_defaults.items())
-        yield f"what requests leave open is as the target's generation_config says: {found}"
 
 
 def _pipeline(config: EngineConfig, executor: Executor, is_colocated: bool) -> Pipeline:

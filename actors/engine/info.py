@@ -1,6 +1,6 @@
 """What an engine says of itself, once loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +29,20 @@ class EngineInfo:
     k: int  # the controller's first
     sampling_defaults: Mapping[str, float]  # of requests that leave these fields open
     verification: str
+
+
+def told(info: EngineInfo, max_batch: int) -> Iterator[str]:
+    """What was found at the start, in the words of who serves."""
+    most, longest = info.kv_tokens, info.max_model_len
+    at_once = min(max_batch, most // longest)
+    rest = "" if longest == info.context_len else f" (the model's context is {info.context_len})"
+    yield (
+        f"room for {most} tokens: {at_once} texts of the longest, {longest} tokens{rest}, or "
+        f"{max_batch} of {most // max_batch}"
+    )
+    if info.sampling_defaults:
+        found = ", ".join(f"{name} {value:g}" for name, value in info.sampling_defaults.items())
+        yield f"what requests leave open is as the target's generation_config says: {found}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,11 @@ async def place(
     """Raises OutriderError, of a trial that could not be loaded."""
     most = max(1, num_cores() // wish.num_replicas)
     together = wish.is_colocated
+    shared = None if target.device == "cpu" else executor.shares_device
     if together is None and draft is not None:
-        together = executor.shares_device
-    if fixed := _fixed(wish, together, draft is not None, most, executor):
+        together = shared
+    has_devices = shared is not None
+    if fixed := _fixed(wish, together, draft is not None, most, executor.is_inline, has_devices):
         return Placed(fixed, specs_of(target, draft, fixed))
     counts = (wish.num_threads,) if wish.num_threads else tuple(sorted({max(1, most // 2), most}))
     trial = _together(replace(target, num_threads=counts[-1], timed_threads=counts), draft)
@@ -79,18 +81,16 @@ def _together(target: WorkerSpec, draft: WorkerSpec | None) -> WorkerSpec:
 
 
 def _fixed(
-    wish: Wish, together: bool | None, has_draft: bool, most: int, executor: Executor
+    wish: Wish, together: bool | None, has_draft: bool, most: int, is_inline: bool, on_devices: bool
 ) -> Placement | None:
     """What needs no measurement."""
-    if most == 1 and together is None and not executor.is_inline:
-        return Placement(has_draft, wish.num_threads or 1, "one core: nothing runs beside another")
-    if executor.is_inline or executor.shares_device is not None:
-        where = "in this process" if executor.is_inline else "as devices are shared"
+    if is_inline or on_devices:
+        where = "in this process" if is_inline else "by the devices"
         return Placement(bool(together) and has_draft, wish.num_threads or most, where)
     if together is False and has_draft:
-        return Placement(False, wish.num_threads or max(1, most // 2), "apart, as asked")
+        return Placement(False, wish.num_threads or max(1, most // 2), "as asked")
     if wish.num_threads is not None and (together is True or not has_draft):
         return Placement(has_draft, wish.num_threads, "as asked")
     if most == 1:
-        return Placement(has_draft, 1, "one core")
+        return Placement(has_draft, wish.num_threads or 1, "there is one core")
     return None

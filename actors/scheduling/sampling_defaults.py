@@ -26,7 +26,8 @@ def sampling_defaults(folder: Path) -> dict[str, float]:
         try:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InvalidRequest(f"Got {name}={value!r}, expected a number")
-            SamplingParams(**{name: value})
+            field: dict[str, Any] = {name: value}
+            SamplingParams(**field)
         except InvalidRequest as error:
             raise InvalidConfig(
                 f"{folder / FILE}: {error}; engine.generation_config=none leaves it out"
