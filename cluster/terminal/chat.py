@@ -4,6 +4,7 @@ Answers go to standard output, all else to the other; colours only where that is
 """
 
 import contextlib
+import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -21,6 +22,13 @@ from outrider.cluster.config.demo_models import DEMO, HONESTLY
 from outrider.cluster.terminal import client_flags
 from outrider.cluster.terminal.console import stderr
 
+COMMAND = re.compile(r"/[a-z?]+")
+CLEAR, BYE, HELP = "/clear", "/bye", ("/help", "/?")
+COMMANDS = {
+    CLEAR: "forgets what was said",
+    BYE: "ends the conversation, as Ctrl-D does",
+    HELP[0]: "shows this",
+}
 COLOURS = {
     TokenOrigin.ACCEPTED: ("green", "drafted"),
     TokenOrigin.NGRAM: ("cyan", "copied"),
@@ -47,7 +55,9 @@ def chat(
     stop: client_flags.Stop = None,
     speculation: client_flags.Drafts = True,
 ) -> None:
-    """Talk to a running server. Ctrl-C stops an answer, Ctrl-D ends the conversation."""
+    """Talk to a running server. Ctrl-C stops an answer, /bye ends the conversation, /help says
+    more.
+    """
     options = client_flags.options(
         speculation,
         max_tokens=max_tokens,
@@ -68,7 +78,8 @@ class Conversation:
     def __init__(self, client: Client, options: Options, system: str | None) -> None:
         self._client = client
         self._options: Options = {**options, "return_token_texts": True}
-        self._turns = [] if system is None else [{"role": "system", "content": system}]
+        self._first = [] if system is None else [{"role": "system", "content": system}]
+        self._turns = list(self._first)
         self._screen = Console(soft_wrap=True, highlight=False)
         self._is_watched = sys.stdin.isatty() and self._screen.is_terminal
 
@@ -81,9 +92,23 @@ class Conversation:
             if self._client.served_model() == DEMO:
                 stderr().print(Text(HONESTLY, style="dim"))
         while (said := self._heard()) is not None:
-            if said.strip():
+            if self._is_watched and COMMAND.fullmatch(said.strip()):
+                if said.strip() == BYE:
+                    break
+                self._obey(said.strip())
+            elif said.strip():
                 self._turns.append({"role": "user", "content": said})
                 self._answer()
+
+    def _obey(self, command: str) -> None:
+        """What is not for the model."""
+        if command == CLEAR:
+            self._turns = list(self._first)
+            stderr().print("[dim]the conversation begins anew[/dim]")
+            return
+        unknown = "" if command in HELP else f"{command} is no command. "
+        words = "; ".join(f"{name} {what}" for name, what in COMMANDS.items())
+        stderr().print(Text(f"{unknown}{words}. All else goes to the model.", style="dim"))
 
     def _heard(self) -> str | None:
         """What the user says next; None at the end."""

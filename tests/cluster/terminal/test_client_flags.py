@@ -174,3 +174,25 @@ def test_a_terminal_shows_colours_and_figures(server: ToyServer) -> None:
     while server.num_at_once:  # it notices at its next event
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_commands_are_not_for_the_model(server: ToyServer) -> None:
+    terminal = Terminal("chat", "--seed", "4", "--temperature", "0", "--system", "Be brief.")
+    for typed, shown in (
+        ("/help", "/clear forgets what was said; /bye ends the conversation"),
+        ("/nonsense", "/nonsense is no command"),
+        ("What does len return?", "drafted tokens accepted"),
+        ("/clear", "begins anew"),
+        ("/etc/hosts is a file", "drafted tokens accepted"),
+    ):
+        terminal.until("> ")
+        terminal.type(typed + "\n")
+        terminal.until(shown)
+    terminal.until("> ")
+    terminal.type("/bye\n")
+    assert terminal.close() == 0
+    said = [[turn["content"] for turn in body["messages"]] for body in server.requests]
+    assert said == [
+        ["Be brief.", "What does len return?"],
+        ["Be brief.", "/etc/hosts is a file"],
+    ]
