@@ -15,6 +15,7 @@ from outrider.cluster.terminal.check import check
 from outrider.cluster.terminal.complete import complete
 from outrider.cluster.terminal.generate import generate
 from outrider.cluster.terminal.k8s import k8s
+from outrider.cluster.terminal.run import run
 from outrider.cluster.terminal.serve import serve
 
 bench = typer.Typer(
@@ -32,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, chat, complete, generate, check):
+for command in (serve, run, chat, complete, generate, check):
     app.command()(command)
 for group in (bench, demo, k8s):
     app.add_typer(group)

@@ -17,6 +17,7 @@ SLOW = (
     "cluster/bench/test_commands.py",
     "cluster/demo/test_training.py",
     "cluster/deploy/test_drain.py",
+    "cluster/deploy/test_run.py",
     "cluster/deploy/test_serve.py",
     "endurance",
     "kernels/cuda",

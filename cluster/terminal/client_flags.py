@@ -18,7 +18,9 @@ Url = Annotated[str | None, typer.Option(help=f"The server; else {URL_ENV}, else
 ApiKey = Annotated[str | None, typer.Option(help=f"Its API key; else {KEY_ENV}.")]
 Model = Annotated[str | None, typer.Option(help="A served model, where there are several.")]
 MaxTokens = Annotated[int, typer.Option(help="Tokens to generate at most.")]
-Temperature = Annotated[float | None, typer.Option(help="0 is greedy; by default 1.")]
+Temperature = Annotated[
+    float | None, typer.Option(help="0 is greedy; by default the model's own, or 1.")
+]
 TopP = Annotated[float | None, typer.Option(help="Nucleus, after top_k.")]
 TopK = Annotated[int | None, typer.Option(help="Most likely tokens kept; 0 keeps all.")]
 MinP = Annotated[float | None, typer.Option(help="Least likelihood, of the most likely's.")]
