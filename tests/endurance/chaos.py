@@ -55,6 +55,7 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         settings = [f"engine.worker_deadline_s={deadline_s}", f"cluster.temp_dir={self.folder}"]
         settings += ["engine.is_colocated=false", "engine.num_threads=1"]  # two to strike at
+        settings += ["engine.kv_tokens=8192"]  # taken as it is written: soon all of it
         command = [sys.executable, "-m", "outrider.cluster.cli", "serve", "--port", str(port)]
         command += ["--numerics", "exact"]
         command += [part for setting in settings for part in ("--set", setting)]

@@ -17,7 +17,7 @@ SLACK = 64 << 20  # bytes: a tenth of so small a server is less than one body of
 
 @pytest.fixture
 def server() -> Iterator[LiveProcess]:
-    server = LiveProcess()
+    server = LiveProcess("engine.kv_tokens=4096")  # taken as it is written: soon all of it
     try:
         yield server
     finally:
