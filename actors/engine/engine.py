@@ -85,7 +85,7 @@ class Engine:
             placed = await place(
                 *_specs(config, tokenizer, executor), _wish(config, executor), executor, progress
             )
-            progress(f"draft and target: {placed.placement}")
+            progress(f"placement: {placed.placement}")
             worker_group = WorkerGroup(placed, executor, supervision, progress)
             resources.push_async_callback(worker_group.stop)
             await worker_group.start()

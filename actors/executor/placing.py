@@ -54,7 +54,7 @@ async def place(
     assert isinstance(info, WorkerInfo)
     if info.depends_on_threads:
         reason = "its logits depend on the number of threads: it is not left to measurement"
-        placement = Placement(draft is not None, counts[-1], reason)
+        placement = Placement(draft is not None, counts[-1], reason, draft is not None)
     else:
         placement = choose(info.timings, most, draft is not None and together is not True)
     cores = cores_of("target", placement.num_threads) if not placement.is_colocated else ()
@@ -86,11 +86,12 @@ def _fixed(
     """What needs no measurement."""
     if is_inline or on_devices:
         where = "in this process" if is_inline else "by the devices"
-        return Placement(bool(together) and has_draft, wish.num_threads or most, where)
+        is_colocated = bool(together) and has_draft
+        return Placement(is_colocated, wish.num_threads or most, where, has_draft)
     if together is False and has_draft:
         return Placement(False, wish.num_threads or max(1, most // 2), "as asked")
     if wish.num_threads is not None and (together is True or not has_draft):
-        return Placement(has_draft, wish.num_threads, "as asked")
+        return Placement(has_draft, wish.num_threads, "as asked", has_draft)
     if most == 1:
-        return Placement(has_draft, wish.num_threads or 1, "there is one core")
+        return Placement(has_draft, wish.num_threads or 1, "there is one core", has_draft)
     return None

@@ -5,7 +5,7 @@ and the draft rides ahead: its steps cost nothing while they are quicker than th
 unless the text went another way. What a round brings is expected from an assumed acceptance.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.actors.transport.messages import Timing
@@ -21,9 +21,10 @@ class Placement:
     is_colocated: bool
     num_threads: int  # of each process
     reason: str
+    has_draft: bool = True
 
     def __str__(self) -> str:
-        return f"{_name(self.is_colocated, self.num_threads)} ({self.reason})"
+        return f"{_name(self.is_colocated, self.num_threads, self.has_draft)} ({self.reason})"
 
 
 def tokens_of(k: int) -> float:
@@ -69,7 +70,7 @@ def verify_s(timing: Timing, num_tokens: int) -> float:
     return lower[1] + share * (upper[1] - lower[1])
 
 
-def choose(timings: Iterable[Timing], num_cores: int, may_be_apart: bool) -> Placement:
+def choose(timings: Sequence[Timing], num_cores: int, may_be_apart: bool) -> Placement:
     """The fastest of those that were timed."""
     rates: dict[tuple[bool, int], float] = {}
     for timing in timings:
@@ -78,11 +79,14 @@ def choose(timings: Iterable[Timing], num_cores: int, may_be_apart: bool) -> Pla
             rates[False, timing.num_threads] = apart_rate(timing)
     best = max(rates, key=lambda key: rates[key])
     ordered = sorted(rates, key=lambda key: -rates[key])
-    told = "; ".join(f"{_name(*key)}: {rates[key]:.1f}" for key in ordered)
-    return Placement(*best, f"expected tokens/s of one stream, by timed forwards: {told}")
+    has_draft = any(timing.draft_s for timing in timings)
+    told = "; ".join(f"{_name(*key, has_draft)}: {rates[key]:.1f}" for key in ordered)
+    reason = f"expected tokens/s of one stream, by timed forwards: {told}"
+    return Placement(*best, reason, has_draft)
 
 
-def _name(is_colocated: bool, num_threads: int) -> str:
-    plural = "" if num_threads == 1 else "s"
-    where = "together" if is_colocated else "apart"
-    return f"{where}, {num_threads} thread{plural}"
+def _name(is_colocated: bool, num_threads: int, has_draft: bool) -> str:
+    threads = f"{num_threads} thread" + ("" if num_threads == 1 else "s")
+    if not has_draft:
+        return threads
+    return f"{'together' if is_colocated else 'apart'}, {threads}"
