@@ -22,9 +22,7 @@ def check(request: Request, info: EngineInfo) -> None:
     """Raises InvalidRequest, naming the field."""
     if not request.prompt_ids:
         raise InvalidRequest("Got an empty prompt, expected at least one token", "prompt")
-    _check_lengths(
-        request, info.max_model_len
-    )  # first: what is too long is not even looked through
+    _check_lengths(request, info.max_model_len)  # first: the ids are looked through after it
     _check_ids(request, info.vocab_size)
     sampling, k = request.sampling, request.speculation.k
     if sampling.grammar is not None and not info.eos_ids:

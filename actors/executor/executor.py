@@ -24,6 +24,10 @@ class Executor(Protocol):
     is_inline: bool  # whether they are in this process
     shares_device: bool | None  # whether draft and target have one GPU; None: they have none
 
+    def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
+        """Those that a worker in a process of its own is kept on; none: any."""
+        ...
+
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         ...
@@ -46,6 +50,9 @@ class InlineExecutor:
     is_parallel = False
     is_inline = True
     shares_device: bool | None = None
+
+    def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
+        return ()
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         from outrider.actors.workers.loading import load_worker  # torch comes with it
@@ -83,10 +90,14 @@ class ProcessExecutor:
         self._spawner = WorkerSpawner(has_spare)
         self._clients: dict[str, WorkerClient] = {}
 
+    def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
+        is_pinned = self._is_pinned and self.shares_device is None
+        return cores_of(role, num_threads) if is_pinned else ()
+
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         await self.end(spec.role)
-        is_pinned = self._is_pinned and self.shares_device is None and spec.colocated_draft is None
-        own = cores_of(spec.role, spec.num_threads) if is_pinned else ()
+        is_alone = spec.colocated_draft is None
+        own = self.own_cores(spec.role, spec.num_threads) if is_alone else ()
         # Where it has none of its own it began on those of our thread.
         address = await self._spawner.start(spec, cores=own or tuple(cores()))
         if self._keeps_off and own and spec.role == "target":

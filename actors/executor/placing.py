@@ -6,7 +6,7 @@ as what was chosen, so that nothing is loaded twice but a draft that goes elsewh
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from outrider.actors.executor.executor import Executor, cores_of
+from outrider.actors.executor.executor import Executor
 from outrider.actors.sizing.machine import num_cores
 from outrider.actors.sizing.placement import Placement, choose
 from outrider.actors.transport.messages import Describe, Settle, WorkerInfo
@@ -57,7 +57,8 @@ async def place(
         placement = Placement(draft is not None, counts[-1], reason, draft is not None)
     else:
         placement = choose(info.timings, most, draft is not None and together is not True)
-    cores = cores_of("target", placement.num_threads) if not placement.is_colocated else ()
+    is_apart = not placement.is_colocated
+    cores = executor.own_cores("target", placement.num_threads) if is_apart else ()
     await client.call(Settle(placement.num_threads, cores, placement.is_colocated))
     return Placed(placement, specs_of(target, draft, placement), {"target": client})
 

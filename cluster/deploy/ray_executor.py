@@ -90,6 +90,9 @@ class RayExecutor:
         self._actors: dict[str, Any] = {}  # by role
         self._clients: dict[str, WorkerClient] = {}
 
+    def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
+        return ()
+
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         await self.end(spec.role)

@@ -35,8 +35,12 @@ class Executor:
 
     def __init__(self, shares_device: bool | None = None, is_inline: bool = False) -> None:
         self.shares_device, self.is_inline = shares_device, is_inline
+        self.cores: tuple[int, ...] = ()
         self.started: list[WorkerSpec] = []
         self.client = Client()
+
+    def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
+        return self.cores
 
     async def start(self, spec: WorkerSpec) -> Any:
         self.started.append(spec)
@@ -47,7 +51,6 @@ class Executor:
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "num_cores", lambda: 4)
     monkeypatch.setattr(placing, "WorkerInfo", Info)
-    monkeypatch.setattr(placing, "cores_of", lambda *_: (0, 1))
 
 
 async def placed(executor: Executor, draft: WorkerSpec | None = DRAFT, **wish: Any) -> Placed:
@@ -85,15 +88,18 @@ async def test_in_this_process_nothing_is_tried() -> None:
     assert executor.started == []
 
 
-async def test_a_trial_times_both_and_goes_on() -> None:
+@pytest.mark.parametrize("cores", [(0, 1), ()], ids=["pinned", "by-ray"])
+async def test_a_trial_times_both_and_goes_on(cores: tuple[int, ...]) -> None:
+    """Only an executor that keeps workers on cores has it kept on some."""
     executor = Executor()
+    executor.cores = cores
     found = await placed(executor)
     [trial] = executor.started
     assert (trial.colocated_draft, trial.num_draft_tokens) == ("/d", 1200)
     assert trial.timed_threads == (2, 4)
     assert found.started == {"target": executor.client}
     assert not found.placement.is_colocated  # as QUICK has it
-    assert executor.client.asked[-1] == Settle(1, (0, 1), False)
+    assert executor.client.asked[-1] == Settle(1, cores, False)
     assert [spec.role for spec in found.specs] == ["target", "draft"]
     assert all(spec.timed_threads == () for spec in found.specs)
 
