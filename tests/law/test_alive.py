@@ -135,7 +135,8 @@ async def check_draft(models, draft, reason, max_tokens=40):
     """Text is the target's own, and the draft was left off where it had to be."""
     target, _ = models("demo", "own")
     engine = await Engine.start(
-        EngineConfig(target, draft, EngineOptions(numerics="exact")), InlineExecutor()
+        EngineConfig(target, draft, EngineOptions(numerics="exact", lookahead="fixed")),
+        InlineExecutor(),
     )
     try:
         prompt = prompt_of(engine)

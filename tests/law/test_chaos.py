@@ -114,8 +114,8 @@ async def test_kills_and_stops_under_streams(models, nothing_left):
 
 async def test_a_killed_pair_is_a_pause(models, nothing_left):
     target, draft = models("demo", "own")
-    config = EngineConfig(target, draft, EngineOptions(numerics="exact", is_colocated=True))
-    engine = await Engine.start(config, ProcessExecutor())
+    options = EngineOptions(numerics="exact", is_colocated=True, lookahead="fixed")
+    engine = await Engine.start(EngineConfig(target, draft, options), ProcessExecutor())
     try:
         batch = requests(3, {"temperature": 1.0}, engine.info.vocab_size, seed=1)
         expected = await alone(engine, batch)

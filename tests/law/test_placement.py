@@ -61,7 +61,8 @@ async def test_a_trial_goes_on_as_what_was_chosen(models, monkeypatch, is_apart)
 
     monkeypatch.setattr(placing, "choose", lambda *_: Placement(not is_apart, 1, "as told"))
     target, draft = models("demo", "own")
-    engine = await Engine.start(EngineConfig(target, draft), ProcessExecutor())
+    config = EngineConfig(target, draft, EngineOptions(lookahead="fixed"))
+    engine = await Engine.start(config, ProcessExecutor())
     try:
         batch = requests(2, {"temperature": 1.0}, engine.info.vocab_size, seed=4)
         before = await asyncio.gather(*(output(engine, each) for each in batch))
