@@ -32,6 +32,7 @@ SLOW = (
     "law/test_mutants.py",
     "law/test_placement.py",
     "law/test_poison.py",
+    "law/test_real_shapes.py",
     "law/test_sampling_algebra.py",
     "simulator",
 )

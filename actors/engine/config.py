@@ -26,6 +26,8 @@ from outrider.actors.spec_decode.drafters.registry import (
 )
 
 Count = Annotated[int, Field(ge=1)]
+CPU_BATCH, DEVICE_BATCH = 64, 256  # a device computes many rows in the time of one
+UNTIMED_CHUNK = 192
 
 
 def _listed(value: Any) -> Any:
@@ -62,16 +64,26 @@ class EngineOptions(BaseModel):
     numerics: Literal["auto", "exact", "fast"] = Field(
         default="auto", description="'auto', 'exact' or 'fast'"
     )
-    device: str = Field(default="auto", description="'auto', 'cpu' or 'cuda'")
+    device: str = Field(default="auto", description="'auto', 'cpu', 'cuda' or 'cuda:N'")
+    draft_device: str = Field(
+        default="auto", description="the same of the draft; 'auto': as the target's"
+    )
     dtype: str = Field(default="auto", description="'auto' or a torch dtype")
     kv_tokens: Count | Literal["auto"] = Field(
         default="auto",
         description="at least 1, or 'auto', by the memory that is free: tokens of text whose keys "
         "and values the workers hold",
     )
-    max_batch: Count = Field(default=64, description="at least 1: sequences decoded at once")
+    max_batch: Count | Literal["auto"] = Field(
+        default="auto",
+        description=f"at least 1, or 'auto' ({CPU_BATCH} on cores, {DEVICE_BATCH} on a GPU): "
+        "sequences decoded at once",
+    )
     max_waiting: Count = Field(default=256, description="at least 1: sequences in the queue")
-    token_budget: Count = Field(default=256, description="at least 1: tokens in one forward")
+    token_budget: Count | Literal["auto"] = Field(
+        default="auto",
+        description="at least 1, or 'auto', by timed forwards: tokens in one forward",
+    )
     num_threads: Count | Literal["auto"] = Field(
         default="auto",
         description="at least 1, or 'auto', by timed forwards: CPU threads of each worker",
@@ -110,6 +122,20 @@ class EngineOptions(BaseModel):
         return num_cores() if self.num_threads == "auto" else self.num_threads
 
     @property
+    def device_of_draft(self) -> str:
+        return self.device if self.draft_device == "auto" else self.draft_device
+
+    def batch(self, *, on_device: bool) -> int:
+        """`max_batch`, found where it was left open."""
+        found = DEVICE_BATCH if on_device and self.device != "cpu" else CPU_BATCH
+        return found if self.max_batch == "auto" else self.max_batch
+
+    def budget(self, timed: int, batch: int) -> int:
+        """`token_budget`: what was found by timing, 0 where nothing was timed."""
+        found = timed or batch + UNTIMED_CHUNK
+        return found if self.token_budget == "auto" else self.token_budget
+
+    @property
     def cpu_item_bytes(self) -> int:
         """Of a number of the models, where they are computed on the CPU."""
         return 2 if self.dtype in ("bfloat16", "float16") else 4
@@ -137,6 +163,11 @@ class EngineOptions(BaseModel):
     def _check(self) -> Self:
         if self.is_colocated is True and self.pipeline == "forecast":
             raise InvalidConfig("Got is_colocated with pipeline='forecast', accepted: 'lockstep'")
+        if self.is_colocated is True and self.device_of_draft != self.device:
+            raise InvalidConfig(
+                f"Got is_colocated with device='{self.device}' and "
+                f"draft_device='{self.draft_device}', accepted: one device for both"
+            )
         if self.fan is not None and self.lookahead != "fixed":
             raise InvalidConfig(
                 f"Got fan={self.fan} with lookahead='{self.lookahead}', accepted: 'fixed'"

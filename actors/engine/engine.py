@@ -13,10 +13,10 @@ from typing import Literal
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.coordinator import Coordinator
-from outrider.actors.engine.info import EngineHealth, EngineInfo, told
+from outrider.actors.engine.info import EngineHealth, EngineInfo, info_of, told
 from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
-from outrider.actors.errors import InvalidConfig, InvalidRequest, ShuttingDown
+from outrider.actors.errors import InvalidRequest, ShuttingDown
 from outrider.actors.executor.executor import Executor
 from outrider.actors.executor.placing import Wish, place
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
@@ -24,16 +24,13 @@ from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.scheduling.request import OutputDelta, Request
-from outrider.actors.scheduling.sampling_defaults import sampling_defaults
-from outrider.actors.scheduling.sampling_params import MAX_K, Grammar
+from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.sizing.footprint import footprint
 from outrider.actors.sizing.machine import this_machine
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens
-from outrider.actors.sizing.placement import Placement
 from outrider.actors.spec_decode.draft_length import DraftLength
-from outrider.actors.spec_decode.drafters.registry import Place
 from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import Proposer
@@ -85,26 +82,18 @@ class Engine:
             placed = await place(
                 *_specs(config, tokenizer, executor), _wish(config, executor), executor, progress
             )
-            progress(f"placement: {placed.placement}")
             worker_group = WorkerGroup(placed, executor, supervision, progress)
             resources.push_async_callback(worker_group.stop)
             await worker_group.start()
             target_info = worker_group.target_info
+            limits = _limits(config, target_info, executor)
             if worker_group.draft is not None:  # the target's is told with each of its steps
-                worker_group.expect("draft", config.options.token_budget)
-            limits = SchedulerConfig(
-                target_info.num_pages,
-                target_info.page_size,
-                config.options.max_batch,
-                config.options.max_waiting,
-                config.options.token_budget,
-                config.options.has_prefix_cache,
-            )
+                worker_group.expect("draft", limits.token_budget)
             scheduler, statistics = Scheduler(limits), Statistics()
             is_colocated = config.used_draft is not None and placed.placement.is_colocated
             pipeline = _pipeline(config, executor, is_colocated)
             trace = resources.enter_context(Trace(config.options.trace))
-            proposer = _proposer(config, pipeline, statistics, trace)
+            proposer = _proposer(config, pipeline, limits.token_budget, statistics, trace)
             coordinator = Coordinator(
                 worker_group.target,
                 worker_group.draft,
@@ -118,8 +107,8 @@ class Engine:
             )
             coordinator.start()
             resources.push_async_callback(coordinator.stop)
-            info = _info_of(config, target_info, pipeline, limits, placed.placement)
-            for line in told(info, config.options.max_batch):
+            info = info_of(config, target_info, pipeline, limits, placed.placement)
+            for line in told(info):
                 progress(line)
             kept = resources.pop_all()
             return cls(info, tokenizer, coordinator, scheduler, statistics, worker_group, kept)
@@ -208,7 +197,7 @@ def _specs(
 ) -> tuple[WorkerSpec, WorkerSpec | None]:
     """Of the target, and of the draft if there is one; threads are not decided yet."""
     options = config.options
-    num_tokens = _num_tokens(config, executor)
+    num_tokens, batch = _num_tokens(config, executor), _batch(config, executor)
     target = WorkerSpec(
         role="target",
         model=str(config.target),
@@ -218,12 +207,19 @@ def _specs(
         dtype=options.dtype,
         numerics=options.numerics,
         has_prefix_cache=options.has_prefix_cache,
-        max_batch=options.max_batch,
+        max_batch=batch,
+        token_budget=0 if options.token_budget == "auto" else options.token_budget,
     )
     if config.used_draft is None:
         return target, None
-    in_draft = num_tokens + options.max_batch * TREE_TOKENS if num_tokens else 0
-    draft = replace(target, role="draft", model=str(config.used_draft), num_tokens=in_draft)
+    in_draft = num_tokens + batch * TREE_TOKENS if num_tokens else 0
+    draft = replace(
+        target,
+        role="draft",
+        model=str(config.used_draft),
+        num_tokens=in_draft,
+        device=options.device_of_draft,
+    )
     return target, draft
 
 
@@ -234,8 +230,25 @@ def _num_tokens(config: EngineConfig, executor: Executor) -> int:
     if executor.shares_device is not None and options.device != "cpu":
         return asked or 0
     draft = None if config.used_draft is None else footprint(config.used_draft)
-    pair = Pair(footprint(config.target), draft, options.cpu_item_bytes, options.max_batch)
+    batch = _batch(config, executor)
+    pair = Pair(footprint(config.target), draft, options.cpu_item_bytes, batch)
     return cpu_tokens(pair, this_machine().free_bytes, config.num_replicas, asked)
+
+
+def _batch(config: EngineConfig, executor: Executor) -> int:
+    return config.options.batch(on_device=executor.shares_device is not None)
+
+
+def _limits(config: EngineConfig, target: WorkerInfo, executor: Executor) -> SchedulerConfig:
+    options, batch = config.options, _batch(config, executor)
+    return SchedulerConfig(
+        target.num_pages,
+        target.page_size,
+        batch,
+        options.max_waiting,
+        options.budget(target.token_budget, batch),
+        options.has_prefix_cache,
+    )
 
 
 def _wish(config: EngineConfig, executor: Executor) -> Wish:
@@ -247,45 +260,6 @@ def _wish(config: EngineConfig, executor: Executor) -> Wish:
     return Wish(is_colocated, num_threads, config.num_replicas)
 
 
-def _info_of(
-    config: EngineConfig,
-    worker: WorkerInfo,
-    pipeline: Pipeline,
-    limits: SchedulerConfig,
-    placement: Placement,
-) -> EngineInfo:
-    if limits.max_len < 1:
-        raise InvalidConfig(
-            f"Got engine.kv_tokens={config.options.kv_tokens}, expected more than {MAX_K}"
-        )
-    return EngineInfo(
-        target=worker.model,
-        draft=None if config.used_draft is None else config.used_draft.name,
-        vocab_size=worker.vocab_size,
-        context_len=worker.context_len,
-        max_model_len=min(worker.context_len, limits.max_len),
-        eos_ids=worker.eos_ids,
-        numerics=worker.numerics,
-        numerics_reason=worker.numerics_reason,
-        verdicts=worker.verdicts,
-        fingerprint=worker.fingerprint,
-        pipeline=pipeline.value,
-        placement=str(placement),
-        kv_tokens=limits.num_pages * limits.page_size,
-        drafters=tuple(
-            chosen.kind.name
-            for chosen in config.options.chosen_drafters
-            if chosen.kind.place is Place.COORDINATOR or config.used_draft is not None
-        ),
-        has_prefix_cache=config.options.has_prefix_cache,
-        k=config.options.k,
-        sampling_defaults={}
-        if config.options.generation_config == "none"
-        else sampling_defaults(config.target),
-        verification=config.options.verification.value,
-    )
-
-
 def _pipeline(config: EngineConfig, executor: Executor, is_colocated: bool) -> Pipeline:
     """The one asked for; by default the draft rides ahead where it has a core of its own."""
     if config.options.pipeline != "auto":
@@ -295,13 +269,17 @@ def _pipeline(config: EngineConfig, executor: Executor, is_colocated: bool) -> P
 
 
 def _proposer(
-    config: EngineConfig, pipeline: Pipeline, statistics: Statistics, trace: Trace
+    config: EngineConfig,
+    pipeline: Pipeline,
+    token_budget: int,
+    statistics: Statistics,
+    trace: Trace,
 ) -> Proposer:
     draft_length, has_draft = DraftLength(), config.used_draft is not None
     return Proposer(
         ForecastDraft(draft_length, statistics, trace)
         if pipeline is Pipeline.FORECAST
-        else LockstepDraft(draft_length, config.options.token_budget, statistics, trace),
+        else LockstepDraft(draft_length, token_budget, statistics, trace),
         draft_length,
         controller_of(
             Lookahead(config.options.lookahead),

@@ -41,9 +41,11 @@ async def place(
     most = max(1, num_cores() // wish.num_replicas)
     together = wish.is_colocated
     shared = None if target.device == "cpu" else executor.shares_device
+    has_devices = shared is not None
+    if draft is not None and draft.device != target.device:
+        together = shared = False
     if together is None and draft is not None:
         together = shared
-    has_devices = shared is not None
     if fixed := _fixed(wish, together, draft is not None, most, executor.is_inline, has_devices):
         return Placed(fixed, specs_of(target, draft, fixed))
     counts = (wish.num_threads,) if wish.num_threads else tuple(sorted({max(1, most // 2), most}))

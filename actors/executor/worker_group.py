@@ -85,7 +85,12 @@ class WorkerGroup:
     async def _start(self, spec: WorkerSpec) -> WorkerClient:
         started = time.perf_counter()
         if (known := self._infos.get(spec.role)) is not None:
-            spec = replace(spec, known_files=known.files, known_digest=known.digest)
+            spec = replace(
+                spec,
+                known_files=known.files,
+                known_digest=known.digest,
+                token_budget=known.token_budget,
+            )
         client = self._started.pop(spec.role, None)
         is_new = client is None
         if client is None:

@@ -23,8 +23,9 @@ class Placement:
     reason: str
     has_draft: bool = True
 
-    def __str__(self) -> str:
-        return f"{_name(self.is_colocated, self.num_threads, self.has_draft)} ({self.reason})"
+    @property
+    def name(self) -> str:
+        return _name(self.is_colocated, self.num_threads, self.has_draft)
 
 
 def tokens_of(k: int) -> float:

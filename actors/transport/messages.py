@@ -180,6 +180,7 @@ class WorkerInfo(Message, frozen=True):
     files: str = ""  # names the model's files as they are on this disk
     digest: str = ""  # of what they hold
     token_s: float = 0.0  # seconds of a forward for each of its tokens, as it began; 0: not timed
+    token_budget: Count = 0  # tokens in one forward, as asked or as found; 0: neither
     timings: tuple[Timing, ...] = ()  # where they were asked for
     depends_on_threads: bool = False  # whether its logits may be others with others
 

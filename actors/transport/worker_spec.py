@@ -17,6 +17,7 @@ class WorkerSpec:
     num_threads: int = 1
     has_prefix_cache: bool = True
     max_batch: int = 64  # sequences at once
+    token_budget: int = 0  # tokens in one forward; 0: forwards are timed to find it
     known_files: str = ""  # as a WorkerInfo of its predecessor named them, with their digest
     known_digest: str = ""
     colocated_draft: str | None = None  # of a target: the draft that shares its process and thread

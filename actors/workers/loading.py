@@ -20,14 +20,15 @@ from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.selftest import sample_tokens
 from outrider.actors.sizing.footprint import footprint
-from outrider.actors.sizing.memory import TREE_TOKENS, Pair, device_tokens
+from outrider.actors.sizing.machine import this_machine
+from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens, device_tokens
 from outrider.actors.transport.messages import Worker, WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.target import TargetWorker
-from outrider.actors.workers.timing import timings
+from outrider.actors.workers.timing import chunk_len, timings
 from outrider.kernels.torch_backend import backend_for, choice
 
 PAGE_SIZE = 16
@@ -78,7 +79,12 @@ def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
     backend, description = backend_for(torch.device(loaded.device)), _describe(spec, runner)
     if warms_up:
         warm_up(loaded.model, WARM_ROWS, WARM_S)
-        description = msgspec.structs.replace(description, token_s=_token_s(runner))
+        budget = spec.token_budget
+        if not budget and spec.role == "target":
+            budget = spec.max_batch + chunk_len(runner)
+        description = msgspec.structs.replace(
+            description, token_s=_token_s(runner), token_budget=budget
+        )
     if spec.role == "draft":
         num_ids, shares = spec.num_target_ids, spec.has_prefix_cache
         return DraftWorker(runner, backend, description, num_ids, shares_pages=shares)
@@ -93,12 +99,15 @@ def _fill_device(spec: WorkerSpec, *workers: ModelWorker) -> None:
     if spec.num_tokens:
         return
     first = workers[0].runner
-    used, total = max((_peak(worker.runner) for worker in workers), key=lambda found: found[0])
     target, draft = footprint(Path(spec.model)), None
     if spec.colocated_draft is not None:
         draft = footprint(Path(spec.colocated_draft))
     pair = Pair(target, draft, first.loaded.dtype.itemsize, spec.max_batch)
-    num_tokens = device_tokens(pair, total, used)
+    if first.loaded.device == "cpu":
+        num_tokens = cpu_tokens(pair, this_machine().free_bytes, 1, None)
+    else:
+        used, total = max((_peak(worker.runner) for worker in workers), key=lambda found: found[0])
+        num_tokens = device_tokens(pair, total, used)
     for worker in workers:
         is_draft = worker.role == "draft"
         worker.runner.resize(num_tokens + is_draft * spec.max_batch * TREE_TOKENS)

@@ -3,6 +3,13 @@
 from outrider.clients.schema.base import Reply
 
 
+class Size(Reply):
+    """A setting, as asked for or as found."""
+
+    value: str
+    reason: str  # "as asked", or what it was found from
+
+
 class ServedModel(Reply):
     """What is served."""
 
@@ -12,8 +19,7 @@ class ServedModel(Reply):
     fingerprint: str  # equal fingerprints give equal texts, bit for bit
     numerics: str  # "exact" | "fast", in effect
     numerics_reason: str  # why not exact, or empty
-    placement: str  # where draft and target run, with how many threads, and why
-    kv_tokens: int  # whose keys and values the target's memory holds, of all texts together
+    sizes: dict[str, Size]  # placement, memory, batch: by the names of the configuration
     draft: str | None
     sampling_defaults: dict[str, float]  # of what a request leaves open; else OpenAI's
 

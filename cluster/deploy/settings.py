@@ -30,7 +30,8 @@ def api_limits(config: Config) -> ApiLimits:
 
 def max_requests(config: Config) -> int:
     """How many requests a replica answers at once: more would not even find room in the queue."""
-    return config.http.max_requests or config.engine.max_batch + config.engine.max_waiting
+    most = config.engine.batch(on_device=True) + config.engine.max_waiting
+    return config.http.max_requests or most
 
 
 def policy(config: Config) -> Policy:

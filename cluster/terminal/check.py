@@ -1,7 +1,6 @@
 """`outrider check`: everything that can be found wanting without serving."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -139,7 +138,7 @@ def _memory(config: Config) -> str:
         return "known once the weights are here"
     target, draft = (None if path is None else footprint(path) for path in paths)
     assert target is not None
-    pair = Pair(target, draft, engine.cpu_item_bytes, engine.max_batch)
+    pair = Pair(target, draft, engine.cpu_item_bytes, engine.batch(on_device=False))
     asked = None if engine.kv_tokens == "auto" else engine.kv_tokens
     num_tokens = cpu_tokens(pair, machine.free_bytes, most_replicas(config.cluster), asked)
     free = "" if machine.free_bytes is None else f" of {machine.free_bytes / GB:.1f} free here"
@@ -169,15 +168,12 @@ def _resources(config: Config) -> str:
 
 
 async def _engine(config: Config) -> str:
-    from outrider.actors.executor.executor import InlineExecutor
-    from outrider.actors.transport.worker_spec import worker_environment
-
-    os.environ.update(worker_environment(config.engine.most_threads))  # before torch is imported
     from outrider.actors.engine.engine import Engine
+    from outrider.actors.executor.executor import ProcessExecutor
     from outrider.cluster.deploy.settings import engine_config
 
     config = with_local_models(config, report)
-    engine = await Engine.start(engine_config(config), InlineExecutor(), report)
+    engine = await Engine.start(engine_config(config), ProcessExecutor(), report)
     info = engine.info
     await engine.stop()
     return (

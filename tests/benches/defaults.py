@@ -84,7 +84,7 @@ async def run(target, draft, args):
             chosen = EngineOptions(has_prefix_cache=False, **options)
             engine = await Engine.start(EngineConfig(target, draft, chosen), ProcessExecutor())
             settings.append(Setting(name, engine, {}))
-            print(f"{name}: {getattr(engine.info, 'placement', None)}", flush=True)
+            print(f"{name}: {engine.info.placement}", flush=True)
         asked = prompts(Tokenizer(target), args.turns + 1)
         ks = KS if draft is not None else (0,)
         for turn in range(args.turns + 1):  # the first warms up

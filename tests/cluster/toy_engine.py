@@ -12,6 +12,7 @@ from outrider.actors.errors import InvalidRequest
 from outrider.actors.executor.supervisor import WorkerHealth, WorkerState
 from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request, TokenLogprobs
 from outrider.actors.scheduling.sampling_params import Grammar
+from outrider.actors.sizing.found import Found
 from outrider.actors.telemetry.statistics import Statistics
 
 CONTEXT_LEN = 64
@@ -97,8 +98,7 @@ class ToyEngine:
             verification="coupled",
             numerics="exact",
             numerics_reason="",
-            placement="together, 1 thread (toys)",
-            kv_tokens=4096,
+            sizes=(Found("kv_tokens", "4096", "as asked"),),
             sampling_defaults={},
         )
     )

@@ -19,6 +19,7 @@ from outrider.clients.schema.capabilities import (
     Parameter,
     RequestLimits,
     ServedModel,
+    Size,
     SpeculationSupport,
 )
 from outrider.clients.schema.unsupported import WITHOUT_EFFECT
@@ -63,8 +64,7 @@ def _model(name: str, info: EngineInfo) -> ServedModel:
         fingerprint=info.fingerprint,
         numerics=info.numerics,
         numerics_reason=info.numerics_reason,
-        placement=info.placement,
-        kv_tokens=info.kv_tokens,
+        sizes={each.name: Size(value=each.value, reason=each.reason) for each in info.sizes},
         draft=info.draft,
         sampling_defaults=dict(info.sampling_defaults),
     )

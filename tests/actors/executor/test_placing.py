@@ -108,7 +108,8 @@ async def test_on_the_cpu_of_a_machine_with_gpus_forwards_are_timed() -> None:
     from dataclasses import replace
 
     executor = Executor(shares_device=True)
-    await placed(executor, target=replace(TARGET, device="cpu"))
+    draft = replace(DRAFT, device="cpu")
+    await placed(executor, draft, target=replace(TARGET, device="cpu"))
     assert len(executor.started) == 1
 
 
