@@ -1,5 +1,5 @@
-"""Tiny models with the vocabularies, contexts and layers of those that people serve: a chat that says
-nothing of lengths is answered, and what is announced, checked and taken by default is one length.
+"""Tiny models with the vocabularies, contexts and layers of those that people serve: a chat that
+says nothing of lengths is answered; announced, checked and taken by default is one length.
 """
 
 import httpx
