@@ -17,6 +17,7 @@ from outrider.cluster.terminal.generate import generate
 from outrider.cluster.terminal.k8s import k8s
 from outrider.cluster.terminal.run import run
 from outrider.cluster.terminal.serve import serve
+from outrider.cluster.terminal.settings import settings
 
 bench = typer.Typer(
     name="bench",
@@ -33,7 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, run, chat, complete, generate, check):
+for command in (serve, run, chat, complete, generate, check, settings):
     app.command()(command)
 for group in (bench, demo, k8s):
     app.add_typer(group)

@@ -37,18 +37,29 @@ class Probe:
             return f"no replica answers (status {status})"
         return ": ".join(str(body[name]) for name in ("status", "reason") if body.get(name))
 
+    def metrics(self) -> str:
+        """The text of /metrics; empty where it is not to be had."""
+        status, body = self._fetch("/metrics")
+        return body.decode() if status == 200 else ""
+
     @property
     def _reachable(self) -> str:
         return ANY_ADDRESS.get(self.host, self.host)
 
     def _get(self, path: str) -> tuple[int, Any]:
         """Status, 0 if there is no answer, and the body if it is JSON."""
+        status, body = self._fetch(path)
+        with suppress(ValueError):
+            return status, json.loads(body)
+        return status, None
+
+    def _fetch(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._reachable, self.port, timeout=TIMEOUT_S)
-        status, body = 0, None
-        with suppress(OSError, http.client.HTTPException, ValueError):
+        status, body = 0, b""
+        with suppress(OSError, http.client.HTTPException):
             connection.request("GET", path)
             reply = connection.getresponse()
             status = reply.status
-            body = json.loads(reply.read())
+            body = reply.read()
         connection.close()
         return status, body

@@ -21,6 +21,7 @@ from outrider.clients.results import Chunk, TokenOrigin
 from outrider.cluster.config.demo_models import DEMO, HONESTLY
 from outrider.cluster.terminal import client_flags
 from outrider.cluster.terminal.console import stderr
+from outrider.cluster.terminal.word_wrap import Piece, WordWrap
 
 COMMAND = re.compile(r"/[a-z?]+")
 CLEAR, BYE, HELP = "/clear", "/bye", ("/help", "/?")
@@ -123,12 +124,15 @@ class Conversation:
                 stderr().print("\n[dim]Ctrl-D ends[/dim]")
 
     def _answer(self) -> None:
-        pace = Pace()
+        pace, wrap = Pace(), WordWrap(self._screen)
         with self._client.stream(messages=self._turns, **self._options) as stream:
             try:
                 for chunk in stream:
                     pace.add(chunk)
-                    self._screen.print(_painted(chunk), end="")
+                    if self._screen.is_terminal:
+                        wrap.write(_painted(chunk))
+                    else:
+                        self._screen.print(_harmless(chunk.text), end="", markup=False)
             except KeyboardInterrupt:
                 stderr().print("\n[dim]stopped[/dim]", end="")
             except OutriderClientError as error:
@@ -166,12 +170,12 @@ class Pace:
         return (self.num_tokens - self.num_first) / elapsed_s if elapsed_s > 0 else 0.0
 
 
-def _painted(chunk: Chunk) -> Text:
+def _painted(chunk: Chunk) -> list[Piece]:
     """The text, each token's in the colour of its origin."""
     if "".join(chunk.token_texts) != chunk.text:  # what a broken stream had held back
-        return Text(_harmless(chunk.text))
+        return [(_harmless(chunk.text), "")]
     pairs = zip(chunk.token_texts, chunk.origins, strict=True)
-    return Text.assemble(*((_harmless(text), COLOURS[origin][0]) for text, origin in pairs))
+    return [(_harmless(text), COLOURS[origin][0]) for text, origin in pairs]
 
 
 def _harmless(text: str) -> str:

@@ -30,7 +30,10 @@ Trace = Annotated[
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML configuration file.")]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", help="Any key: section.key=value. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set", help="Any key: section.key=value; `outrider settings` lists them. Repeatable."
+    ),
 ]
 
 KEYS = {

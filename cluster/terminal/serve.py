@@ -3,6 +3,7 @@
 import json
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Annotated
 
@@ -14,8 +15,9 @@ from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.probe import Probe
 from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report, stderr
+from outrider.cluster.terminal.throughput import reading, throughput
 
-WATCH_S = 5.0
+WATCH_S, THROUGHPUT_S = 5.0, 10.0
 ASKED = "What does math.sqrt do?"  # the demo knows
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
@@ -96,13 +98,18 @@ def _run(config: Config) -> None:
 
 
 def _watch(probe: Probe, is_over: threading.Event) -> None:
-    """Report each change of health until the server is to end."""
-    last = "ok"
+    """Report each change of health, and how busy it is, until the server is to end."""
+    last, before = "ok", reading(probe.metrics(), time.monotonic())
     while not is_over.wait(WATCH_S):
         state = probe.state()
         if state != last:
             report(f"health is {state}")
         last = state
+        if time.monotonic() - before.at_s >= THROUGHPUT_S:
+            now = reading(probe.metrics(), time.monotonic())
+            if line := throughput(before, now):
+                report(line)
+            before = now
 
 
 def _welcome(config: Config, url: str) -> None:

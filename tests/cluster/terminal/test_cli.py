@@ -110,6 +110,21 @@ def test_the_version() -> None:
     assert result.stdout == f"outrider {version('outrider')}\n"
 
 
+def test_every_setting_is_listed() -> None:
+    from outrider.cluster.config.config import Config
+
+    listed = runner.invoke(app, ["settings"]).stdout
+    for section, field in Config.model_fields.items():
+        for key in type(field.get_default()).model_fields:
+            assert f"{section}.{key} " in listed
+    of_http = runner.invoke(app, ["settings", "http"]).stdout
+    assert "http.port" in of_http
+    assert "engine.k" not in of_http
+    refused = runner.invoke(app, ["settings", "htp"])
+    assert refused.exit_code == 2
+    assert "expected one of model, engine, http, cluster" in refused.stderr
+
+
 def test_check_says_what_the_models_take() -> None:
     result = runner.invoke(app, ["check", "--set", "engine.kv_tokens=4096"])
     assert "✓ memory: 0.05 GB for the models" in result.stderr
