@@ -114,7 +114,7 @@ class ScriptedEngine(ToyEngine):
                     drafter=drafter,
                     num_drafted=num_drafted,
                     num_accepted=num_accepted,
-                    k_reason="scripted",
+                    k_reason="kept",
                     finish_reason=None if left else FinishReason.LENGTH,
                 )
                 if not left:

@@ -23,7 +23,7 @@
  *
  * @typedef {object} Capabilities what this page needs of them
  * @property {{name: string, max_model_len: number}} model
- * @property {{default_verification: string}} speculation
+ * @property {{default_verification: string, k_reasons: Object<string, string>}} speculation
  */
 
 import { EventStreamParser } from "./event_stream.js";

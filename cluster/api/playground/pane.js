@@ -16,6 +16,8 @@ export class Pane {
     this.#text = /** @type {HTMLElement} */ (root.querySelector(".text"));
     this.#end = /** @type {HTMLElement} */ (root.querySelector(".end"));
     this.tally = new Tally(0);
+    /** @type {Object<string, string>} what each reason for k means */
+    this.reasons = {};
   }
 
   get isStreaming() {
@@ -44,7 +46,8 @@ export class Pane {
     this.tally.add(chunk, now_s);
     const isAtBottom =
       this.#text.scrollTop + this.#text.clientHeight + BOTTOM_PX >= this.#text.scrollHeight;
-    this.#text.append(...tokens(chunk, this.tally.rounds.length));
+    const why = chunk.k_reason ? `. ${this.#sentence(chunk.k_reason)}` : "";
+    this.#text.append(...tokens(chunk, this.tally.rounds.length, why));
     if (isAtBottom) this.#text.scrollTop = this.#text.scrollHeight;
   }
 
@@ -58,11 +61,20 @@ export class Pane {
     const facts = [reason];
     if (firstToken_s !== null) facts.push(`first token ${Math.round(firstToken_s * 1000)} ms`);
     facts.push(`${rounds.length} rounds`);
-    const why = [...reasons]
-      .sort(([, a], [, b]) => b - a)
-      .map(([name, count]) => `${name} ${count}`);
-    if (why.length > 0) facts.push(`k: ${why.join(", ")}`);
+    const why = [...reasons].sort(([, a], [, b]) => b - a);
     this.#end.textContent = facts.join(" · ");
+    if (why.length > 0) this.#end.append(" · k: ");
+    why.forEach(([name, count], index) => {
+      this.#end.append(index > 0 ? ", " : "", said(`${name} ${count}`, this.#sentence(name)));
+    });
+  }
+
+  /**
+   * What a reason for k means, once the server has said.
+   * @param {string} reason
+   */
+  #sentence(reason) {
+    return this.reasons[reason] ?? reason;
   }
 
   /** Show the figures of this moment. */
@@ -96,19 +108,31 @@ export class Pane {
 /**
  * @param {import("./api.js").Chunk} chunk
  * @param {number} round
+ * @param {string} why
  * @returns {HTMLElement[]}
  */
-function tokens(chunk, round) {
+function tokens(chunk, round, why) {
   const origins = originsOf(chunk);
-  const { num_drafted: drafted, num_accepted: accepted, k_reason: reason } = chunk;
+  const { num_drafted: drafted, num_accepted: accepted } = chunk;
   const counts = drafted > 0 ? `${accepted} of ${drafted} accepted` : "nothing drafted";
-  const why = reason ? `, ${reason}` : "";
   return chunk.token_texts.flatMap((text, index) => {
     if (text === "") return []; // an end token, or part of a character
-    const span = document.createElement("span");
+    const span = said(text, `${origins[index]} · round ${round}: ${counts}${why}`);
     span.className = `token ${origins[index]}`;
-    span.textContent = text;
-    span.title = `${origins[index]} · round ${round}: ${counts}${why}`;
     return [span];
   });
+}
+
+/**
+ * Text that explains itself where the pointer or a finger is.
+ * @param {string} text
+ * @param {string} says
+ */
+function said(text, says) {
+  const span = document.createElement("span");
+  span.className = "why";
+  span.textContent = text;
+  span.dataset.says = says;
+  span.tabIndex = -1; // a finger gives it the focus, the Tab key does not stop there
+  return span;
 }

@@ -34,6 +34,7 @@ async function greet() {
   const { model, speculation } = served;
   const context = model.max_model_len.toLocaleString("en");
   element("model").textContent = `${model.name} · context ${context}`;
+  on.reasons = off.reasons = speculation.k_reasons;
   element("default").textContent = `${speculation.default_verification} (default)`;
 }
 

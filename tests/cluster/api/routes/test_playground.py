@@ -12,6 +12,7 @@ from cluster.scripted_engine import SCRIPT, Pieces, ScriptedEngine, origins
 from selenium.webdriver.common.keys import Keys
 
 from outrider.actors.errors import Overloaded
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of
 
@@ -276,6 +277,37 @@ def test_at_380_pixels_nothing_runs_off_the_side(page: Browser, site: Site, sche
         return box.width > 0 && (box.left < 0 || box.right > 380);
     }).map((e) => e.outerHTML)"""
     assert page.run(outside) == []
+
+
+def test_on_a_phone_the_answer_is_above_the_settings(page: Browser, site: Site) -> None:
+    page.show(site.url, 380, 800)
+    places = (
+        "return ['#run', '#panes', '#settings'].map((name) => document.querySelector(name)"
+        ".getBoundingClientRect().top)"
+    )
+    run, panes, settings = page.run(places)
+    assert run < panes < settings
+
+
+def test_figures_and_reasons_explain_themselves(page: Browser) -> None:
+    page.find("#run").click()
+    status(page, "Done")
+    said = (
+        "return [...document.querySelectorAll('[data-says]')].map((e) => [e.textContent,"
+        "e.dataset.says, e.tabIndex])"
+    )
+    explained = page.run(said)
+    assert all(says.endswith(".") and index == -1 for _, says, index in explained)
+    reasons = {reason.sentence for reason in Reason}
+    [*whys] = page.run("return [...document.querySelectorAll('#on .why')]"
+                       ".map((e) => e.dataset.says)")  # fmt: skip
+    assert whys
+    assert set(whys) <= reasons
+    shown = (
+        "const token = document.querySelector('#on .text .token'); token.focus();"
+        "return getComputedStyle(token, '::after').content"
+    )
+    assert "of" in page.run(shown) or "nothing drafted" in page.run(shown)
 
 
 def test_events_are_read_wherever_they_are_cut(page: Browser) -> None:
