@@ -27,7 +27,10 @@ def check_batch_invariance(model: PagedModel, pool: KvPool, vocab_size: int) -> 
         ("in a tree", _in_a_tree),
     ):
         if not torch.equal(way(model, pool, text, start), wanted):
-            return f"logits change {name} with {torch.get_num_threads()} threads"
+            where = f"with {torch.get_num_threads()} threads"
+            return (
+                f"logits change {name} {where if model.device == 'cpu' else 'on ' + model.device}"
+            )
     return ""
 
 

@@ -15,6 +15,8 @@ from outrider.actors.errors import IllegalTransition, InvalidRequest
 from outrider.actors.runner.kv.pool import KvPool, PageTable
 
 NOT_A_TREE = 0
+# Columns of the table.
+TOKEN_ID, POSITION, SLOT, CHAIN_END, PATH, WRITE = range(6)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def load_model(path: Path, *, device: str = "auto", dtype: str = "auto") -> Load
     kind: Any = "auto" if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto" and device == "cpu":
         kind = torch.float32
-    model, info = read_weights(path, config, kind)
+    model, info = read_weights(path, config, kind, device)
     for kind_of, keys in (
         ("missing", info["missing_keys"]),
         ("mismatched", info["mismatched_keys"]),
@@ -63,7 +63,7 @@ def load_model(path: Path, *, device: str = "auto", dtype: str = "auto") -> Load
         if keys:
             some = ", ".join(str(key) for key in sorted(keys, key=str)[:3])
             raise ModelRefused(f"{path}: {len(keys)} {kind_of} weights ({some}), expected none")
-    return from_model(model.to(device), path=path)
+    return from_model(model, path=path)
 
 
 def from_model(model: Any, *, path: Path | None = None) -> LoadedModel:
@@ -112,8 +112,10 @@ def check_directory(path: Path) -> None:
         raise ModelRefused(f"{path}: got {got}, expected *.safetensors")
 
 
-def read_weights(path: Path, config: Any, dtype: Any) -> tuple[Any, dict[str, Any]]:
-    """The model and transformers' account of what it found in the files."""
+def read_weights(path: Path, config: Any, dtype: Any, device: str) -> tuple[Any, dict[str, Any]]:
+    """The model and transformers' account of what it found in the files. A device is filled tensor
+    by tensor: this machine's memory need not hold the checkpoint.
+    """
     is_shown = hf_logging.is_progress_bar_enabled()
     hf_logging.disable_progress_bar()
     try:
@@ -125,6 +127,7 @@ def read_weights(path: Path, config: Any, dtype: Any) -> tuple[Any, dict[str, An
             trust_remote_code=False,
             local_files_only=True,
             output_loading_info=True,
+            device_map=None if device == "cpu" else {"": device},
         )
     except Exception as error:  # transformers, safetensors and their quantizers raise of all kinds
         raise ModelRefused(f"{path}: transformers cannot load it: {error}") from error

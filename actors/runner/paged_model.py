@@ -3,25 +3,24 @@
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from outrider.actors.runner.attention.compiled import CompiledAttention, suits
 from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
-from outrider.actors.runner.cpu.linear import PackedLinear, can_pack, pack_linears, padded_rows
-from outrider.actors.runner.cpu.norm import fuse_norms
-from outrider.actors.runner.cpu.paged_attention import POSITION
-from outrider.actors.runner.forward_batch import ForwardBatch, Segment, pack
-from outrider.actors.runner.fused_model import FusedModel, NotRecognised, fuse_blocks, fuse_layers
+from outrider.actors.runner.forward_batch import POSITION, ForwardBatch, Segment, pack
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.replacement import ModulePatches
+from outrider.actors.runner.rms_norm import fuse_norms
+
+if TYPE_CHECKING:
+    from outrider.actors.runner.cpu.parts import CpuParts
 
 
 class ByRow(nn.Module):
@@ -51,47 +50,36 @@ class PagedModel:
         self, loaded: LoadedModel, traced: AttentionProbe, *, is_exact: bool, level: int
     ) -> None:
         self.model, self.device = loaded.model, loaded.device
-        self.attention: Callable[[KvPool, ForwardBatch], AttentionStep] = (
-            CompiledAttention
-            if suits(self.device, loaded.dtype)
-            else partial(GatheredAttention, is_by_row=is_exact)
-        )
+        self.attention: Callable[[KvPool, ForwardBatch], AttentionStep]
+        self.attention = partial(GatheredAttention, is_by_row=is_exact)
+        # It would build a plan for every length: tens of milliseconds a step.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self.changes = ModulePatches()
-        min_rows = 2 if is_exact else 1
-        is_cpu = self.device == "cpu"
         self.level = level
         self.is_direct = level >= 2  # past the outer module, which only wraps body and head
         config = self.model.config.get_text_config()
         self.softcap: float = getattr(config, "final_logit_softcapping", None) or 0.0
-        if level >= 2 and is_cpu and loaded.dtype == torch.float32 and can_pack(loaded.dtype):
-            fuse_blocks(self.model, traced, self.changes, min_rows=min_rows)
-            if level == 3:
-                fuse_layers(self.model, self.changes)
-        if level >= 1:
+        self.parts: CpuParts | None = None
+        if self.device == "cpu":
+            from outrider.actors.runner.cpu import parts  # numba comes with it
+
+            self.parts = parts.CpuParts(
+                loaded, traced, self.changes, is_exact=is_exact, level=level
+            )
+            self.attention = self.parts.attention or self.attention
+        elif level >= 1:
             fuse_norms(self.model, self.changes)
-            if is_cpu:
-                pack_linears(self.model, self.changes, min_rows=min_rows)
         body = self.model.base_model
         self.body: Callable[..., Any] = body
         self.head = self.model.get_output_embeddings()
-        self.fused: FusedModel | None = None
-        if level == 3:
-            try:
-                self.fused = FusedModel(body, self.head, loaded.context_len)
-            except NotRecognised:
-                self.body = partial(inspect.unwrap(type(body).forward), body)
-        is_packed = any(isinstance(module, PackedLinear) for module in self.model.modules())
-        self.min_rows = min_rows if is_packed else 0  # 0: any number of rows, not padded
+        is_whole = self.parts is not None and self.parts.fuse_body(body, self.head)
+        if level == 3 and not is_whole:
+            self.body = partial(inspect.unwrap(type(body).forward), body)
 
     @property
     def depends_on_threads(self) -> bool:
-        """Whether other threads may make other bits. Ours sum each number in one order, whoever
-        does it; products of libraries are shared out as they like.
-        """
-        return any(
-            isinstance(module, nn.Linear | PackedLinear) or hasattr(module, "experts")
-            for module in self.model.modules()
-        )
+        """Whether other threads may make other bits."""
+        return self.parts is not None and self.parts.depends_on_threads
 
     def isolate_experts(self) -> bool:
         """Run mixture-of-experts blocks by row; False where there are none."""
@@ -104,18 +92,18 @@ class PagedModel:
         return found
 
     def run(self, step: ForwardBatch, pool: KvPool, shift: int = 0) -> torch.Tensor:
-        """Float32 logits [W, V] of the step's wanted tokens. The model is told positions that are
-        so many further on than those of the pool.
+        """Logits [W, V] of the step's wanted tokens: float32 on the CPU, as the model makes them
+        elsewhere. The model is told positions that are so many further on than those of the pool.
         """
         tokens, wanted = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
         if shift:
             tokens = tokens + shift * (np.arange(tokens.shape[1]) == POSITION)
-        if self.fused is not None:
-            logits = torch.from_numpy(self.fused.logits(tokens, wanted, step, pool))
+        if self.parts is not None and self.parts.fused is not None:
+            logits = torch.from_numpy(self.parts.fused.logits(tokens, wanted, step, pool))
         else:
             logits = self._logits(tokens, wanted, step, pool)
         if self.is_direct and self.softcap:
-            logits = torch.tanh(logits / self.softcap) * self.softcap
+            logits = torch.tanh(logits.float() / self.softcap) * self.softcap
         return logits if len(logits) == len(step.wanted) else logits[: len(step.wanted)]
 
     @torch.inference_mode()
@@ -136,14 +124,14 @@ class PagedModel:
         }
         if self.is_direct:
             hidden = self.body(**asked)[0][0].index_select(0, wanted)
-            logits: torch.Tensor = self.head(hidden).float()
+            logits: torch.Tensor = self.head(hidden)
         else:
-            logits = self.model(**asked, logits_to_keep=wanted).logits[0].float()
-        return logits
+            logits = self.model(**asked, logits_to_keep=wanted).logits[0]
+        return logits if self.parts is None else logits.float()
 
     def _padded(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """As many as packed linears take, so that none of them pads; what is added goes nowhere."""
-        num_added = padded_rows(max(len(rows), self.min_rows)) - len(rows) if self.min_rows else 0
+        num_added = 0 if self.parts is None else self.parts.num_padding(len(rows))
         return np.concatenate((rows, rows[-1:].repeat(num_added, axis=0))) if num_added else rows
 
 

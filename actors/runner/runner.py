@@ -146,11 +146,12 @@ class Runner:
     def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
         """Run all chunks as one forward; every token's rows are written and every len advances.
 
-        Returns float32 logits [sum of num_logits, V], chunk by chunk. Raises, with nothing changed,
-        PoolExhausted, InvalidRequest (context, ids) and IllegalTransition (closed, repeated).
+        Returns logits [sum of num_logits, V], chunk by chunk: float32 on the CPU, as the model
+        makes them elsewhere. Raises, with nothing changed, PoolExhausted, InvalidRequest (context,
+        ids) and IllegalTransition (closed, repeated).
         """
         if not chunks:
-            return torch.empty(0, self.vocab_size)
+            return torch.empty(0, self.vocab_size, device=self.loaded.device)
         check(chunks, self.num_embeddings, self.context_len)
         return forward(self.model, self.pool, chunks)
 

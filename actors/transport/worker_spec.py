@@ -46,4 +46,11 @@ def thread_environment(num_threads: int) -> dict[str, str]:
 def worker_environment(num_threads: int) -> dict[str, str]:
     """Threads that wait without spinning, no progress bars of libraries, no network."""
     quiet = {"TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    return {**thread_environment(num_threads), **quiet, "TOKENIZERS_PARALLELISM": "false"}
+    # Pieces of every size come and go on a device: segments that grow are not cut up by them.
+    memory = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    return {
+        **thread_environment(num_threads),
+        **quiet,
+        **memory,
+        "TOKENIZERS_PARALLELISM": "false",
+    }

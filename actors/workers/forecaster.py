@@ -190,7 +190,7 @@ class Forecaster:
                 self._num_failed = 0
             except Exception as error:
                 self._drop(job, error)
-        return done, torch.cat([torch.empty(0, self._runner.vocab_size), *logits])
+        return done, torch.cat(logits) if logits else torch.empty(0, self._runner.vocab_size)
 
     def _trouble(self, row: OutcomeRow, sequence: WorkerSequence) -> DraftStop | None:
         """Why the draft cannot follow any more."""

@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.runner.cpu.linear import share_among, warm_up
+from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import load_model
 from outrider.actors.runner.runner import Runner
@@ -29,10 +29,10 @@ from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.actors.workers.timing import chunk_len, timings
+from outrider.actors.workers.warming import warm_up
 from outrider.kernels.torch_backend import backend_for, choice
 
 PAGE_SIZE = 16
-WARM_ROWS, WARM_S = 288, 1.0  # a step of the default token budget, and somewhat more
 TIMED_TOKENS = 64  # of a prompt's chunk
 PROFILED_TOKENS = 2048  # of the forward whose memory is looked at
 
@@ -78,7 +78,7 @@ def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
     )
     backend, description = backend_for(torch.device(loaded.device)), _describe(spec, runner)
     if warms_up:
-        warm_up(loaded.model, WARM_ROWS, WARM_S)
+        warm_up(runner, backend)
         budget = spec.token_budget
         if not budget and spec.role == "target":
             budget = spec.max_batch + chunk_len(runner)
@@ -216,8 +216,16 @@ def _fingerprint(files: str, runner: Runner, num_threads: int) -> str:
         else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     )
     level = runner.model.level  # the same model computed another way rounds another way
-    facts = [str(loaded.dtype), runner.numerics, device, torch.__version__, level]
-    if _depends_on_threads(runner) and loaded.device == "cpu":
+    facts: list[str | int | None] = [
+        str(loaded.dtype),
+        runner.numerics,
+        device,
+        torch.__version__,
+        level,
+    ]
+    if loaded.device != "cpu":  # what its libraries choose between rounds otherwise
+        facts += [torch.version.cuda, torch.backends.cudnn.version()]  # type: ignore[no-untyped-call]
+    elif _depends_on_threads(runner):
         facts.append(num_threads)
     digest.update(json.dumps(facts).encode())
     return f"fp_{runner.numerics}_{digest.hexdigest()[:16]}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.runner.cpu.linear import share_among
+from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.runner.runner import Runner

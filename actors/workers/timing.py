@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence as Many
 
-from outrider.actors.runner.cpu.linear import share_among
+from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.selftest import sample_tokens

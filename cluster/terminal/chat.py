@@ -19,8 +19,8 @@ from outrider.clients.errors import OutriderClientError
 from outrider.clients.options import Options
 from outrider.clients.results import Chunk, TokenOrigin
 from outrider.cluster.config.demo_models import DEMO, HONESTLY
-from outrider.cluster.terminal import client_flags
 from outrider.cluster.terminal.console import stderr
+from outrider.cluster.terminal.flags import client_flags
 from outrider.cluster.terminal.word_wrap import Piece, WordWrap
 
 COMMAND = re.compile(r"/[a-z?]+")

@@ -16,8 +16,8 @@ from outrider.cluster.deploy.sizing import most_replicas
 from outrider.cluster.models.hub import GB, size_to_fetch
 from outrider.cluster.models.local_models import with_local_models
 from outrider.cluster.models.model_files import check_model
-from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import REFUSED, errors_in_a_line, report, stderr
+from outrider.cluster.terminal.flags import config_flags
 
 OF_GOOD_MODELS = ("pair", "memory", "engine")  # not asked once something was found wanting
 PARTS: dict[str | None, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.cluster.terminal import client_flags
+from outrider.cluster.terminal.flags import client_flags
 
 
 def complete(

@@ -17,8 +17,8 @@ from outrider.actors.scheduling.sampling_params import (
     seed_of,
 )
 from outrider.cluster.config.config import Config
-from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report
+from outrider.cluster.terminal.flags import config_flags
 
 if TYPE_CHECKING:
     from outrider.actors.engine.engine import Engine

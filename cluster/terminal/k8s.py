@@ -12,8 +12,8 @@ from outrider.cluster.config.sources import Setting, Settings
 from outrider.cluster.k8s.installation import Installation, configured
 from outrider.cluster.k8s.manifest import document, manifest
 from outrider.cluster.k8s.ray_service import serve_config, written
-from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report
+from outrider.cluster.terminal.flags import config_flags
 
 k8s = typer.Typer(name="k8s", help="Manifests for Kubernetes.", no_args_is_help=True)
 

@@ -11,11 +11,11 @@ import typer
 from rich.markup import escape
 
 from outrider.actors.errors import InvalidConfig
+from outrider.cluster.api.metrics.throughput import reading, throughput
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.probe import Probe
-from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report, stderr
-from outrider.cluster.terminal.throughput import reading, throughput
+from outrider.cluster.terminal.flags import config_flags
 
 WATCH_S, THROUGHPUT_S = 5.0, 10.0
 ASKED = "What does math.sqrt do?"  # the demo knows

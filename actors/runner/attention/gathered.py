@@ -7,8 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from outrider.actors.runner.attention.interface import AttentionParams
-from outrider.actors.runner.cpu.paged_attention import CHAIN_END, PATH, POSITION, SLOT, WRITE
-from outrider.actors.runner.forward_batch import ForwardBatch
+from outrider.actors.runner.forward_batch import (
+    CHAIN_END,
+    PATH,
+    POSITION,
+    SLOT,
+    WRITE,
+    ForwardBatch,
+)
 from outrider.actors.runner.kv.pool import KvPool
 
 

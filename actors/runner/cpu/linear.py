@@ -9,8 +9,6 @@ nn.Linear.
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +24,7 @@ from outrider.actors.runner.cpu.matmul import (
     multiply_wide,
     panelled,
 )
+from outrider.actors.runner.cpu.threads import Threads, helpers
 from outrider.actors.runner.replacement import ModulePatches
 
 product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default
@@ -59,24 +58,6 @@ def padded_rows(rows: int) -> int:
     return -(-rows // step) * step
 
 
-class _Threads:
-    """How many share large products, all over this process."""
-
-    num = 1
-
-
-def share_among(num_threads: int) -> None:
-    """Have so many threads of this process do the models' work from now on."""
-    torch.set_num_threads(num_threads)
-    _Threads.num = num_threads
-
-
-@cache
-def helpers(num: int) -> ThreadPoolExecutor:
-    """So many threads of this process that take a share of large products."""
-    return ThreadPoolExecutor(num, thread_name_prefix="product")
-
-
 class PanelLinear(nn.Module):
     """y = x @ weight.T + bias with the weight [N, K] kept in panels. Float32.
 
@@ -99,8 +80,8 @@ class PanelLinear(nn.Module):
     def rows(self, x: Floats) -> Floats:
         """Shapes: x [T, K] → [T, N]."""
         out = np.empty((x.shape[0], self.out_features), np.float32)
-        if self.is_large and len(self.shares) != _Threads.num:
-            self.shares = self._shared_out(_Threads.num)
+        if self.is_large and len(self.shares) != Threads.num:
+            self.shares = self._shared_out(Threads.num)
         own, *others = self.shares
         given = [
             helpers(len(others)).submit(self.multiply, x, self.panels, self.bias, *share, out)
@@ -171,7 +152,7 @@ def merged(parts: list[nn.Linear], min_rows: int) -> PanelLinear | PackedLinear:
 
 
 @torch.inference_mode()
-def warm_up(model: nn.Module, max_rows: int, limit_s: float) -> None:
+def prepare(model: nn.Module, max_rows: int, limit_s: float) -> None:
     """Have oneDNN compile for each number of rows now, fewest first: later a step would wait for
     it, and the process grow for as long as new numbers come. Ends early after `limit_s`.
     """

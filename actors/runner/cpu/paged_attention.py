@@ -18,12 +18,10 @@ from numba.extending import intrinsic
 from outrider.actors.runner.cpu.jit import compiled, exp32, inlined, tanh32
 from outrider.actors.runner.cpu.layer_ops import place_heads
 from outrider.actors.runner.cpu.simd import LANES, SimdBuilder
+from outrider.actors.runner.forward_batch import CHAIN_END, PATH, POSITION, SLOT, WRITE
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-
-# Columns of a step's token table (outrider.actors.runner.forward_batch).
-TOKEN_ID, POSITION, SLOT, CHAIN_END, PATH, WRITE = range(6)
 
 
 @inlined

@@ -18,8 +18,8 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.sizing.machine import cores, num_cores
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
 from outrider.cluster.models.local_models import local_model
-from outrider.cluster.terminal.client_flags import INTERRUPTED
 from outrider.cluster.terminal.console import errors_in_a_line, report
+from outrider.cluster.terminal.flags.client_flags import INTERRUPTED
 
 if TYPE_CHECKING:
     from outrider.cluster.bench.compare.comparison import Case

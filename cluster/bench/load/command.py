@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from outrider.cluster.bench.load import options as flags
-from outrider.cluster.terminal import client_flags
 from outrider.cluster.terminal.console import report
+from outrider.cluster.terminal.flags import client_flags
 
 if TYPE_CHECKING:
     from outrider.clients.load.measurement import LoadSpec, Measurement

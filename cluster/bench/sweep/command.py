@@ -15,8 +15,8 @@ from rich.table import Table
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.bench.steps import BenchSteps
 from outrider.cluster.config.config import Config
-from outrider.cluster.terminal import config_flags
 from outrider.cluster.terminal.console import errors_in_a_line, report
+from outrider.cluster.terminal.flags import config_flags
 
 if TYPE_CHECKING:
     from outrider.cluster.bench.sweep.promise import Point

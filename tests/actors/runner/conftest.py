@@ -34,7 +34,7 @@ def make_runner() -> Callable[..., Runner]:
 @pytest.fixture
 def no_fused_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention and MLP modules stay Hugging Face's own, with our linears and norms inside."""
-    monkeypatch.setattr("outrider.actors.runner.paged_model.fuse_blocks", lambda *_, **__: None)
+    monkeypatch.setattr("outrider.actors.runner.cpu.parts.fuse_blocks", lambda *_, **__: None)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from outrider.actors.runner import paged_model
+from outrider.actors.runner.cpu import parts
 from outrider.actors.runner.cpu.linear import can_pack_onednn
 from outrider.actors.runner.cpu.matmul import can_multiply
 from outrider.actors.runner.forward_batch import Segment
@@ -204,7 +204,7 @@ def test_gathered_attention_is_an_oracle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The way that CUDA and bfloat16 take, run where it can be compared."""
-    monkeypatch.setattr(paged_model, "suits", lambda *_: False)
+    monkeypatch.setattr(parts, "suits", lambda *_: False)
     numerics = "exact" if is_by_row else "fast"
     runner = make_runner("gemma2", numerics=numerics, is_strict=True)
     told = Story(runner).tell()

@@ -13,8 +13,8 @@ from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.cpu.linear import PanelLinear
 from outrider.actors.runner.cpu.matmul import Floats
-from outrider.actors.runner.cpu.norm import RmsNorm
 from outrider.actors.runner.paged_model import PagedModel
+from outrider.actors.runner.rms_norm import RmsNorm
 from outrider.actors.runner.runner import Runner
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_replacement_falls_back_to_the_plain_modules(
     make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RmsNorm, "forward", lambda norm, x: F.rms_norm(x, norm.shape) * 1.5)
-    monkeypatch.setattr("outrider.actors.runner.cpu.norm.torch.allclose", lambda *_, **__: True)
+    monkeypatch.setattr("outrider.actors.runner.rms_norm.torch.allclose", lambda *_, **__: True)
     runner = make_runner(numerics="fast")
     assert not any(isinstance(module, RmsNorm) for module in runner.loaded.model.modules())
 

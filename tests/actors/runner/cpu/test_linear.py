@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from outrider.actors.runner.cpu import linear
-from outrider.actors.runner.cpu.linear import PackedLinear, can_pack_onednn, padded_rows, warm_up
+from outrider.actors.runner.cpu.linear import PackedLinear, can_pack_onednn, padded_rows, prepare
 
 pytestmark = pytest.mark.skipif(
     not can_pack_onednn(torch.float32), reason="oneDNN does not pack here"
@@ -48,12 +48,12 @@ def test_after_a_warm_up_no_step_compiles(monkeypatch: pytest.MonkeyPatch) -> No
         return out
 
     monkeypatch.setattr(linear, "product", counted)
-    warm_up(model, 40, limit_s=60.0)
+    prepare(model, 40, limit_s=60.0)
     first = set(seen)
     for rows in range(1, 41):
         for each in model:
             each(torch.zeros(rows, 8))
     assert set(seen) == first
     seen.clear()
-    warm_up(model, 40, limit_s=0.0)
+    prepare(model, 40, limit_s=0.0)
     assert len(seen) == 1

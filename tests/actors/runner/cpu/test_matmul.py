@@ -110,13 +110,13 @@ def test_a_smaller_cpu_has_the_same_bits() -> None:
 def test_threads_share_what_is_large(num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     weight, bias, x = made(5 * PANEL + 1, 40, is_narrow=True)
     alone = PanelLinear(weight, bias)
-    monkeypatch.setattr(linear._Threads, "num", num_threads)
+    monkeypatch.setattr(linear.Threads, "num", num_threads)
     wanted = [alone(x[:rows]) for rows in ROWS]
     assert alone.shares == [(0, 6)]  # small products stay with one
     monkeypatch.setattr(linear, "LEAST_SHARED", weight.numel())
     shared = PanelLinear(weight, bias)
     for num in (num_threads, 1, num_threads):  # as they are told between two steps
-        monkeypatch.setattr(linear._Threads, "num", num)
+        monkeypatch.setattr(linear.Threads, "num", num)
         for rows, expected in zip(ROWS, wanted, strict=True):
             assert torch.equal(shared(x[:rows]), expected)
         assert len(shared.shares) == num

@@ -21,11 +21,11 @@ from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.cpu import layer_ops
 from outrider.actors.runner.cpu.linear import PackedLinear, PanelLinear, merged
 from outrider.actors.runner.cpu.matmul import Floats
-from outrider.actors.runner.cpu.norm import RmsNorm, as_rms_norm
-from outrider.actors.runner.cpu.paged_attention import POSITION, TOKEN_ID, attend_projected
-from outrider.actors.runner.forward_batch import ForwardBatch
+from outrider.actors.runner.cpu.paged_attention import attend_projected
+from outrider.actors.runner.forward_batch import POSITION, TOKEN_ID, ForwardBatch
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.replacement import ModulePatches
+from outrider.actors.runner.rms_norm import RmsNorm, as_rms_norm
 
 FEW_POSITIONS = 16384
 LEAST_POSITIONS = 512  # the probe goes beyond a very short context

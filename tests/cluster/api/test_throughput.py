@@ -2,7 +2,7 @@
 
 import httpx
 
-from outrider.cluster.terminal.throughput import READ, reading, throughput
+from outrider.cluster.api.metrics.throughput import READ, reading, throughput
 
 
 async def test_a_server_at_work_says_how_fast(http: httpx.AsyncClient) -> None:

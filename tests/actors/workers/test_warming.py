@@ -1,0 +1,29 @@
+"""A worker has done everything once before it serves."""
+
+from typing import Any
+
+import architectures
+import torch
+
+from outrider.actors.runner.model_loader import from_model
+from outrider.actors.runner.runner import Runner
+from outrider.actors.workers.warming import warm_up
+from outrider.kernels.torch_backend import backend_for
+
+
+def test_a_verdict_and_a_draw_with_a_filter() -> None:
+    real, seen = backend_for(torch.device("cpu")), list[Any]()
+
+    class Watched:
+        def verify(self, batch: Any) -> Any:
+            seen.append(("verify", batch.logits.shape, float(batch.sampling.top_p[0]) < 1))
+            return real.verify(batch)
+
+        def draw(self, batch: Any) -> Any:
+            seen.append(("draw", batch.logits.shape, float(batch.sampling.top_p[0]) < 1))
+            return real.draw(batch)
+
+    runner = Runner(from_model(architectures.build("llama")), num_tokens=64)
+    warm_up(runner, Watched())
+    assert seen == [("verify", (1, 200), True), ("draw", (1, 200), True)]
+    assert runner.num_free_pages == runner.pool.num_pages
