@@ -1,7 +1,11 @@
 """What a model on a GPU is spared, as far as it can be seen without one."""
 
+import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import architectures
@@ -14,6 +18,7 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model, load_model
 from outrider.actors.runner.runner import Runner
 
+ROOT = Path(__file__).resolve().parents[3]
 WITHOUT_NUMBA = """
 import sys
 sys.modules["numba"] = None  # whoever imports it fails
@@ -73,3 +78,18 @@ def test_a_device_is_filled_tensor_by_tensor(
         with pytest.raises(ModelRefused, match="no such device"):
             load_model(folder, device=device)
     assert asked == [{"": "cuda"}, {"": "cuda:1"}, None]
+
+
+def test_the_command_for_a_machine_with_a_gpu_finds_its_tests() -> None:
+    """Without our settings, and without the plugins that they name."""
+    [line] = re.findall(
+        r"^(PYTHONPATH=.* -m gpu .*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+    )
+    variable, _, *rest = shlex.split(line)
+    name, _, value = variable.partition("=")
+    command = [sys.executable, *rest, "--collect-only", "-q", "-p", "no:asyncio"]
+    environment = {**os.environ, name: value}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "test_gpu.py::test_bytes_equal_the_cpus" in done.stdout
+    assert "test_architectures.py::test_cuda" in done.stdout
