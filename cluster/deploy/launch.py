@@ -155,10 +155,14 @@ def _deploy(config: Config, report: Report) -> None:
     check_placeable(config.cluster, bundles)
     report("starting Ray Serve")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    serve.start(
-        http_options={"host": config.http.host, "port": config.http.port},
-        logging_config={"log_level": "WARNING", "enable_access_log": False},
-    )
+    try:
+        serve.start(
+            http_options={"host": config.http.host, "port": config.http.port},
+            logging_config={"log_level": "WARNING", "enable_access_log": False},
+        )
+    except (ray.exceptions.RayError, TimeoutError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise OutriderError(f"Ray Serve's HTTP proxy did not start: {reason}") from error
     board = ray.remote(ProgressBoard).options(num_cpus=0).remote()
     app = application(config, bundles, board)
     target = serve.RunTarget(app, name=APPLICATION, route_prefix="/")

@@ -25,15 +25,23 @@ MAX_CONNECTIONS = 16_384  # unfinished ones included: each has HEAD_S, and a buf
 NUM_FILES = 256  # of HAProxy's beside those of connections: five for two, with pipes to splice
 
 HOUR_S = 3600
+PROXY_START_S = 60
 DRAINING_S = 90  # a proxy without a replica beside it serves on for so long
 TOKEN_VARIABLE = "OUTRIDER_PROXY_TOKEN"  # that a replica asks its requests for
 
 
 def cluster_environment(proxy: str) -> dict[str, str]:
     """The variables for this proxy that every node of a cluster needs."""
+    # Serve ends a proxy that takes longer to start, as one does on a machine that is busy.
+    patience = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": str(PROXY_START_S)}
     if proxy == "python":
-        return {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0"}
+        return {
+            "RAY_SERVE_ENABLE_HA_PROXY": "0",
+            "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
+            **patience,
+        }
     return {
+        **patience,
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "1",  # rounds and Serve's own loop apart
