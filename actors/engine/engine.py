@@ -5,6 +5,7 @@ What `outrider generate`, the HTTP routes and the tests talk to. Knows where wor
 an Executor.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence as Many
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
 from outrider.actors.errors import InvalidRequest, ShuttingDown
 from outrider.actors.executor.executor import Executor
-from outrider.actors.executor.placing import Wish, place
+from outrider.actors.executor.placing import Wish, place, prepare
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
@@ -77,11 +78,11 @@ class Engine:
         """Load everything. Raises OutriderError, with nothing left running."""
         async with AsyncExitStack() as resources:
             resources.push_async_callback(executor.close)
-            tokenizer = _load_tokenizers(config, progress)
+            wish = _wish(config, executor)
+            await prepare(config.used_draft is not None, wish, executor)
+            tokenizer = await asyncio.to_thread(_load_tokenizers, config, progress)
             supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
-            placed = await place(
-                *_specs(config, tokenizer, executor), _wish(config, executor), executor, progress
-            )
+            placed = await place(*_specs(config, tokenizer, executor), wish, executor, progress)
             worker_group = WorkerGroup(placed, executor, supervision, progress)
             resources.push_async_callback(worker_group.stop)
             await worker_group.start()

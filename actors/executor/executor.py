@@ -28,6 +28,10 @@ class Executor(Protocol):
         """Those that a worker in a process of its own is kept on; none: any."""
         ...
 
+    async def prepare(self, role: str, num_threads: int) -> None:
+        """Begin with what a worker of this role needs whatever it loads. Raises OutriderError."""
+        ...
+
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         ...
@@ -53,6 +57,9 @@ class InlineExecutor:
 
     def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
         return ()
+
+    async def prepare(self, role: str, num_threads: int) -> None:
+        pass
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         from outrider.actors.workers.loading import load_worker  # torch comes with it
@@ -94,8 +101,11 @@ class ProcessExecutor:
         is_pinned = self._is_pinned and self.shares_device is None
         return cores_of(role, num_threads) if is_pinned else ()
 
+    async def prepare(self, role: str, num_threads: int) -> None:
+        await self._spawner.prepare(role, num_threads)
+
     async def start(self, spec: WorkerSpec) -> WorkerClient:
-        await self.end(spec.role)
+        await self._drop_client(spec.role)
         is_alone = spec.colocated_draft is None
         own = self.own_cores(spec.role, spec.num_threads) if is_alone else ()
         # Where it has none of its own it began on those of our thread.
@@ -106,14 +116,16 @@ class ProcessExecutor:
         return client
 
     async def end(self, role: str) -> bool:
-        if (client := self._clients.pop(role, None)) is not None:
-            await client.close()
+        await self._drop_client(role)
         return await self._spawner.end(role)
 
-    async def close(self) -> None:
-        for client in self._clients.values():
+    async def _drop_client(self, role: str) -> None:
+        if (client := self._clients.pop(role, None)) is not None:
             await client.close()
-        self._clients.clear()
+
+    async def close(self) -> None:
+        for role in list(self._clients):
+            await self._drop_client(role)
         await self._spawner.close()
         if self._keeps_off and cores():
             os.sched_setaffinity(0, cores())

@@ -34,11 +34,30 @@ class Placed:
     started: dict[str, WorkerClient] = field(default_factory=dict)  # by role
 
 
+async def prepare(has_draft: bool, wish: Wish, executor: Executor) -> None:
+    """Have the workers' processes begin, before anything is known of the models: their imports
+    take as long as all the rest.
+    """
+    num_threads = wish.num_threads or _most_threads(wish)
+    await executor.prepare("target", num_threads)
+    if has_draft and wish.is_colocated is not True:
+        await executor.prepare("draft", num_threads)
+
+
 async def place(
     target: WorkerSpec, draft: WorkerSpec | None, wish: Wish, executor: Executor, say: Progress
 ) -> Placed:
-    """Raises OutriderError, of a trial that could not be loaded."""
-    most = max(1, num_cores() // wish.num_replicas)
+    """After `prepare`. Raises OutriderError, of a trial that could not be loaded."""
+    placed = await _place(target, draft, wish, executor, say)
+    if draft is not None and placed.placement.is_colocated:
+        await executor.end("draft")  # what was prepared for one
+    return placed
+
+
+async def _place(
+    target: WorkerSpec, draft: WorkerSpec | None, wish: Wish, executor: Executor, say: Progress
+) -> Placed:
+    most = _most_threads(wish)
     together = wish.is_colocated
     shared = None if target.device == "cpu" else executor.shares_device
     has_devices = shared is not None
@@ -63,6 +82,10 @@ async def place(
     cores = executor.own_cores("target", placement.num_threads) if is_apart else ()
     await client.call(Settle(placement.num_threads, cores, placement.is_colocated))
     return Placed(placement, specs_of(target, draft, placement), {"target": client})
+
+
+def _most_threads(wish: Wish) -> int:
+    return max(1, num_cores() // wish.num_replicas)
 
 
 def specs_of(

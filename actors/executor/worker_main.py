@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from outrider.actors.errors import OutriderError
+from outrider.actors.executor import heap
 from outrider.actors.sizing.machine import pin
 from outrider.actors.transport.worker_spec import Errand
 
@@ -54,6 +55,7 @@ def main() -> None:
         answers.write(msgspec.json.encode((None, type(error).__name__, str(error))) + b"\n")
         answers.flush()
         sys.exit(1)
+    heap.freeze()
     address = host.listen(errand.tcp_host, errand.tcp_ports)
     answers.write(msgspec.json.encode((address, "", "")) + b"\n")
     answers.flush()

@@ -48,6 +48,10 @@ class HostActor:
             spec, tcp_host=host, tcp_ports=tuple(ports), orphan_s=ORPHAN_S
         )
 
+    async def prepare(self, role: str, num_threads: int) -> None:
+        """Begin with what a worker needs whatever it loads."""
+        await self._spawner.prepare(role, num_threads)
+
     async def end(self, role: str) -> bool:
         """End it, however it is; True if somebody else had killed or stopped it."""
         return await self._spawner.end(role)
@@ -93,12 +97,16 @@ class RayExecutor:
     def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
         return ()
 
+    async def prepare(self, role: str, num_threads: int) -> None:
+        actor = self._actors[role] = self._create(role, num_threads)
+        actor.prepare.remote(role, num_threads)  # what fails there fails again when it starts
+
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
-        await self.end(spec.role)
+        await self._drop_client(spec.role)
         actor = self._actors.get(spec.role)
         if actor is None:
-            actor = self._actors[spec.role] = self._create(spec)
+            actor = self._actors[spec.role] = self._create(spec.role, spec.num_threads)
         try:
             address = await actor.start.remote(spec, self._has_tcp, self._ports)
         except RayActorError as error:  # placed again, at the next attempt
@@ -113,8 +121,7 @@ class RayExecutor:
         """End the worker of this role, however it is; True if somebody else had killed it. Of one
         whose actor is gone too that is not known: a pod that lacks memory ends as a whole.
         """
-        if (client := self._clients.pop(role, None)) is not None:
-            await client.close()
+        await self._drop_client(role)
         if (actor := self._actors.get(role)) is None:
             return False
         try:
@@ -128,23 +135,26 @@ class RayExecutor:
     async def close(self) -> None:
         """End every worker and its actor."""
         for role, actor in list(self._actors.items()):
-            if (client := self._clients.pop(role, None)) is not None:
-                await client.close()
+            await self._drop_client(role)
             with contextlib.suppress(RayError, TimeoutError):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     await actor.close.remote()
             self._kill(role)
 
+    async def _drop_client(self, role: str) -> None:
+        if (client := self._clients.pop(role, None)) is not None:
+            await client.close()
+
     def _kill(self, role: str) -> None:
         with contextlib.suppress(RayError):
             ray.kill(self._actors.pop(role))
 
-    def _create(self, spec: WorkerSpec) -> Any:
-        index = BUNDLE_OF[spec.role]
+    def _create(self, role: str, num_threads: int) -> Any:
+        index = BUNDLE_OF[role]
         bundle = self._bundles[index]
         strategy = PlacementGroupSchedulingStrategy(self._placement_group, index)
         # A draft's death silences nobody: it needs no spare.
-        has_spare = self._has_spare and spec.role == "target"
+        has_spare = self._has_spare and role == "target"
         return (
             _actor_class()
             .options(
@@ -154,7 +164,7 @@ class RayExecutor:
                 max_restarts=0,
                 max_task_retries=0,
                 scheduling_strategy=strategy,
-                runtime_env={"env_vars": worker_environment(spec.num_threads)},
+                runtime_env={"env_vars": worker_environment(num_threads)},
             )
             .remote(has_spare)
         )

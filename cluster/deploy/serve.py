@@ -19,6 +19,7 @@ from ray.serve._private import replica
 from ray.serve.schema import LoggingConfig
 
 from outrider.actors.errors import OutriderError, WorkerLost
+from outrider.actors.executor import heap
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.metrics.collector import ServiceCollector
 from outrider.cluster.api.middleware.traffic import HAND_BACK_S, Traffic
@@ -67,6 +68,7 @@ class EngineReplica:
         try:
             rules = policy(self._config)
             self._service.engine = await self._start()
+            heap.freeze()
         except Exception as error:
             if self._board is not None:
                 with contextlib.suppress(RayError):  # a replacement: nobody reads it any more

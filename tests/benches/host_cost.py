@@ -32,6 +32,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
+from outrider.actors.executor import heap
 from outrider.actors.executor.executor import ProcessExecutor
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.service import ApiLimits, Service
@@ -185,6 +186,7 @@ async def measured(folder, tokens):
     )
     executor = ProcessExecutor(keeps_off=True)
     engine = await Engine.start(EngineConfig(folder, None, options), executor)
+    heap.freeze()  # as a replica does
     try:
         app = create_app(Service("random", ApiLimits(), engine=engine))
         transport = httpx.ASGITransport(app)

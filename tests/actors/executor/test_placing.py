@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outrider.actors.executor import placing
-from outrider.actors.executor.placing import Placed, Wish, place
+from outrider.actors.executor.placing import Placed, Wish, place, prepare
 from outrider.actors.transport.messages import Done, Settle, Timing
 from outrider.actors.transport.worker_spec import WorkerSpec
 
@@ -37,10 +37,19 @@ class Executor:
         self.shares_device, self.is_inline = shares_device, is_inline
         self.cores: tuple[int, ...] = ()
         self.started: list[WorkerSpec] = []
+        self.prepared: list[str] = []
         self.client = Client()
 
     def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
         return self.cores
+
+    async def prepare(self, role: str, num_threads: int) -> None:
+        self.prepared.append(role)
+
+    async def end(self, role: str) -> bool:
+        if role in self.prepared:
+            self.prepared.remove(role)
+        return False
 
     async def start(self, spec: WorkerSpec) -> Any:
         self.started.append(spec)
@@ -54,8 +63,12 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def placed(executor: Executor, draft: WorkerSpec | None = DRAFT, **wish: Any) -> Placed:
-    target = wish.pop("target", TARGET)
-    return await place(target, draft, Wish(**wish), executor, lambda _: None)  # type: ignore[arg-type]
+    target, asked = wish.pop("target", TARGET), Wish(**wish)
+    await prepare(draft is not None, asked, executor)
+    placed = await place(target, draft, asked, executor, lambda _: None)
+    # What was prepared is what is to be started, and nothing else.
+    assert executor.prepared == [spec.role for spec in placed.specs]
+    return placed
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,16 @@
+"""The collector has nothing to look at of what was there before."""
+
+import gc
+
+from outrider.actors.executor import heap
+
+
+def test_what_lives_is_not_looked_at_again() -> None:
+    kept = [[number] for number in range(1000)]
+    before = gc.get_freeze_count()
+    try:
+        heap.freeze()
+        assert gc.get_freeze_count() >= before + len(kept)
+        assert all(known is not kept for known in gc.get_objects())
+    finally:
+        gc.unfreeze()
