@@ -141,7 +141,12 @@ class Engine:
         sampling, resumed = request.sampling, request.resumed
         is_endless = sampling.ignores_eos and sampling.grammar is None
         ends = () if is_endless else self.info.eos_ids
-        text = self.tokenizer.stream(request.prompt_ids, sampling.stop)
+        text = self.tokenizer.stream(
+            request.prompt_ids,
+            sampling.stop,
+            includes_stop=sampling.includes_stop,
+            skips_special=sampling.skips_special,
+        )
         rules = StoppingCriteria(text, (*ends, *sampling.stop_token_ids))
         max_len = len(request.prompt_ids) + sampling.max_tokens
         self._num_seqs += 1

@@ -9,6 +9,7 @@ from enum import StrEnum
 from outrider.actors.errors import InvalidRequest
 
 MAX_K = 16
+MAX_STOPS = 64
 MAX_TOP_LOGPROBS = 20
 SEED_BITS = 64
 
@@ -51,7 +52,9 @@ class SamplingParams:
     top_p: float = 1.0  # keep the smallest set with this probability, after top_k; 1 keeps all
     min_p: float = 0.0  # drop tokens less likely than this fraction of the most likely
     max_tokens: int = 16
-    stop: tuple[str, ...] = ()  # strings that end the text and are trimmed from it
+    stop: tuple[str, ...] = ()  # strings that end the text
+    includes_stop: bool = False  # the one that ended it is its end; else it is trimmed from it
+    skips_special: bool = True  # special tokens are no text
     stop_token_ids: tuple[int, ...] = ()  # ids that end the text like EOS
     ignores_eos: bool = False
     min_tokens: int = 0  # before so many, neither EOS nor a stop id is drawn
@@ -71,7 +74,8 @@ class SamplingParams:
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "0 < top_p ≤ 1")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "0 ≤ min_p ≤ 1")
         _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
-        _require(len(self.stop) <= 16, "stop", len(self.stop), "at most 16 strings")
+        accepted = f"at most {MAX_STOPS} strings"
+        _require(len(self.stop) <= MAX_STOPS, "stop", len(self.stop), accepted)
         _require(all(self.stop), "stop", list(self.stop), "no empty strings")
         _require(self.min_tokens >= 0, "min_tokens", self.min_tokens, "0 or more")
         is_usable = 0.01 <= self.repetition_penalty <= 100

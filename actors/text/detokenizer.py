@@ -11,9 +11,18 @@ from outrider.actors.text.incremental_decoder import IncrementalDecoder, TokenBy
 class Detokenizer:
     """The text of one sequence."""
 
-    def __init__(self, tokens: TokenBytes, prompt_ids: Many[int], stops: Many[str]) -> None:
+    def __init__(
+        self,
+        tokens: TokenBytes,
+        prompt_ids: Many[int],
+        stops: Many[str],
+        *,
+        includes_stop: bool = False,
+    ) -> None:
+        """With `includes_stop` the stop string that ends the text is its end."""
         self._decoder = IncrementalDecoder(tokens, prompt_ids)
         self._stops = tuple(stops)
+        self._includes_stop = includes_stop
         self._held = ""  # decoded, not released: it may be the beginning of a stop string
         self.is_stopped = False
 
@@ -44,9 +53,10 @@ class Detokenizer:
         if not piece:
             return
         self._held += piece
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
-            self._held = self._held[: min(found)]
+            at, stop = min(found)
+            self._held = self._held[: at + self._includes_stop * len(stop)]
             self.is_stopped = True
 
     def _overlap(self) -> int:

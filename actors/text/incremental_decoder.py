@@ -37,8 +37,9 @@ def _alphabet() -> dict[str, int]:
 class TokenBytes:
     """Which tokens are bytes, of one tokenizer."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, skips_special: bool = True) -> None:
         self.backend = backend
+        self.skips_special = skips_special
         added = backend.get_added_tokens_decoder().items()
         self._special_ids = frozenset(token_id for token_id, token in added if token.special)
         decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder else {}
@@ -63,8 +64,10 @@ class TokenBytes:
 
     def _find(self, token_id: int) -> bytes | None:
         token = self.backend.id_to_token(token_id)
-        if token is None or token_id in self._special_ids:
+        if token is None or (token_id in self._special_ids and self.skips_special):
             return b""
+        if token_id in self._special_ids:  # written as it is
+            return token.encode()
         if self._alphabet is not None:
             try:
                 return bytes(self._alphabet[character] for character in token)
@@ -75,7 +78,7 @@ class TokenBytes:
 
 
 class IncrementalDecoder:
-    """The text of one sequence behind its prompt. Special tokens are left out."""
+    """The text of one sequence behind its prompt."""
 
     def __init__(self, tokens: TokenBytes, prompt_ids: Many[int]) -> None:
         self._tokens = tokens
@@ -120,5 +123,6 @@ class IncrementalDecoder:
 
     def _text_of(self, token_id: int) -> str:
         decode = self._tokens.backend.decode
-        before = decode(self._context, skip_special_tokens=True)
-        return decode([*self._context, token_id], skip_special_tokens=True)[len(before) :]
+        skips = self._tokens.skips_special
+        before = decode(self._context, skip_special_tokens=skips)
+        return decode([*self._context, token_id], skip_special_tokens=skips)[len(before) :]

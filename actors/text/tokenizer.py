@@ -1,5 +1,7 @@
 """The target's tokenizer, and whether the draft speaks the same ids."""
 
+import inspect
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from functools import cached_property
@@ -10,6 +12,7 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from outrider.actors.errors import InvalidRequest, ModelRefused, VocabularyMismatch
+from outrider.actors.text.chat_options import USUAL, ChatOptions
 from outrider.actors.text.detokenizer import Detokenizer
 from outrider.actors.text.incremental_decoder import TokenBytes
 
@@ -29,7 +32,9 @@ class Tokenizer:
     def __init__(self, path: Path) -> None:
         """Raises ModelRefused."""
         self._tokenizer = _load(path)
-        self._token_bytes = TokenBytes(self._tokenizer.backend_tokenizer)
+        backend = self._tokenizer.backend_tokenizer
+        self._token_bytes = TokenBytes(backend)
+        self._with_special = TokenBytes(backend, skips_special=False)
         self._token_texts: dict[int, str] = {}
 
     @property
@@ -66,10 +71,22 @@ class Tokenizer:
             text = self._token_texts[token_id] = self._token_bytes.text(token_id)
         return text
 
+    def reads(self, name: str) -> bool:
+        """Whether the chat template has anything to do with a variable of this name."""
+        template = self._tokenizer.chat_template or ""
+        texts = template.values() if isinstance(template, dict) else (template,)
+        return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
+
     def render_chat(
-        self, messages: Many[Mapping[str, Any]], tools: Many[Mapping[str, Any]] | None = None
+        self,
+        messages: Many[Mapping[str, Any]],
+        tools: Many[Mapping[str, Any]] | None = None,
+        options: ChatOptions = USUAL,
     ) -> list[int]:
-        """The ids of a conversation, ready for the assistant's turn. Raises InvalidRequest."""
+        """The ids of a conversation, by default ready for the assistant's turn.
+
+        A developer's turn is a system's where the template knows no other. Raises InvalidRequest.
+        """
         if not self.has_chat_template:
             raise InvalidRequest(
                 "Got chat messages for a model without a chat template, "
@@ -81,34 +98,64 @@ class Tokenizer:
                 "Got tools for a model whose chat template has no place for them, expected none",
                 "tools",
             )
-        return self._render(messages, tools)
+        for name in options.variables:
+            if name in RESERVED or not self.reads(name):
+                raise InvalidRequest(
+                    f"Got chat_template_kwargs.{name}, expected a variable that the model's chat "
+                    "template reads, and no field of its own",
+                    "chat_template_kwargs",
+                )
+        return self._render(messages, tools, options)
 
     @cached_property
     def _has_place_for_tools(self) -> bool:
         """Whether the chat template writes them anywhere."""
         chat = [{"role": "user", "content": "Hello"}]
         try:
-            return self._render(chat, (A_TOOL,)) != self._render(chat, None)
+            return self._render(chat, (A_TOOL,), USUAL) != self._render(chat, None, USUAL)
         except InvalidRequest:
             return True  # what it says to the request's own chat is more to the point
 
     def _render(
-        self, messages: Many[Mapping[str, Any]], tools: Many[Mapping[str, Any]] | None
+        self,
+        messages: Many[Mapping[str, Any]],
+        tools: Many[Mapping[str, Any]] | None,
+        options: ChatOptions,
     ) -> list[int]:
+        turns = [dict(message) for message in messages]
+        for turn in turns:
+            if turn["role"] == "developer" and not self.reads("developer"):
+                turn["role"] = "system"
         try:
             ids = self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
+                turns,
                 tools=[dict(tool) for tool in tools] if tools else None,
-                add_generation_prompt=True,
+                add_generation_prompt=options.begins_turn,
+                continue_final_message=options.goes_on,
                 return_dict=False,
+                **options.variables,
             )
         except (TemplateError, TypeError, KeyError, ValueError) as error:
             raise InvalidRequest(f"The chat template refused: {error}", "messages") from error
         return list(ids)
 
-    def stream(self, prompt_ids: Many[int], stops: Many[str]) -> Detokenizer:
+    def stream(
+        self,
+        prompt_ids: Many[int],
+        stops: Many[str],
+        *,
+        includes_stop: bool = False,
+        skips_special: bool = True,
+    ) -> Detokenizer:
         """The text of one sequence, as it comes."""
-        return Detokenizer(self._token_bytes, prompt_ids, stops)
+        tokens = self._token_bytes if skips_special else self._with_special
+        return Detokenizer(tokens, prompt_ids, stops, includes_stop=includes_stop)
+
+
+# What a request has fields of its own for, or what is not its business.
+RESERVED = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters) | {
+    "messages"
+}
 
 
 def check_vocabularies(target: Tokenizer, draft: Tokenizer) -> None:

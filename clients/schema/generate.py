@@ -19,6 +19,7 @@ from outrider.clients.schema.base import (
 from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, GenerationFields
 from outrider.clients.schema.messages import ChatMessage, Tools
 from outrider.clients.schema.openai_responses import CompletionUsage, ErrorDetail, Metrics
+from outrider.clients.schema.template_fields import TemplateFields
 
 Drafter = Literal["draft", "ngram", "prediction", "none"]
 Ended = Literal["stop", "length"]
@@ -66,7 +67,7 @@ class Resume(Strict):
         return [ResumedChoice(generated_ids=self.generated_ids or [], text_len=self.text_len or 0)]
 
 
-class GenerateRequest(GenerationFields):
+class GenerateRequest(GenerationFields, TemplateFields):
     """Exactly one of `prompts` and `messages`, and how to go on from there."""
 
     model_config = ConfigDict(
@@ -102,6 +103,7 @@ class GenerateRequest(GenerationFields):
             raise conflict("prompts", f"Got {got} of prompts and messages, expected one")
         if self.tools and self.messages is None:
             raise conflict("tools", "Got tools beside prompts, expected them with messages")
+        self.check_messages(self.messages is not None)
         return self
 
     @model_validator(mode="after")

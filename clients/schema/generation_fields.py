@@ -46,7 +46,9 @@ class GenerationFields(Strict):
         "a number: 0 (greedy) to 100", minimum=0, maximum=100
     )
     top_p: float | None = optional_field("a number, 0 < top_p ≤ 1", exclusiveMinimum=0, maximum=1)
-    top_k: int | None = optional_field("a whole number; 0 is off", minimum=0, maximum=2**31 - 1)
+    top_k: int | None = optional_field(
+        "a whole number; 0 or -1 is off", minimum=-1, maximum=2**31 - 1
+    )
     min_p: float | None = optional_field("a number, 0 ≤ min_p ≤ 1", minimum=0, maximum=1)
     seed: int | None = optional_field(
         "a 64-bit signed integer", minimum=-(2**63), maximum=2**63 - 1
@@ -54,7 +56,11 @@ class GenerationFields(Strict):
     n: int | None = optional_field("a whole number: choices of each prompt", minimum=1)
     max_tokens: int | None = optional_field("a whole number, at least 1", minimum=1)
     min_tokens: int | None = optional_field("a whole number, 0 or more", minimum=0)
-    stop: str | Many[str] | None = optional_field("a string or a list of strings", maxItems=16)
+    stop: str | Many[str] | None = optional_field("a string or a list of strings", maxItems=64)
+    include_stop_str_in_output: bool | None = optional_field(
+        "true: the stop string that ended the text is its end"
+    )
+    skip_special_tokens: bool | None = optional_field("false: special tokens are part of the text")
     stop_token_ids: Many[int] | None = optional_field(
         "a list of token ids that end the text like EOS"
     )

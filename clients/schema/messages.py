@@ -46,10 +46,14 @@ class ChatMessage(Strict):
         json_schema_extra={"anyOf": [requires_field("content"), requires_field("tool_calls")]}
     )
 
-    role: Literal["system", "user", "assistant", "tool"] = Field(
-        description='"system", "user", "assistant" or "tool"'
+    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
+        description='"system", "developer", "user", "assistant" or "tool"'
     )
     content: Content | None = Field(default=None, description="a string or a list of text parts")
+    name: str | None = Field(default=None, description="a string: who speaks, for the template")
+    reasoning_content: str | None = Field(
+        default=None, description="a string: what an assistant's turn thought before it spoke"
+    )
     tool_calls: Many[ToolCall] | None = Field(
         default=None, description="a list of the calls that an assistant's turn made"
     )
@@ -60,6 +64,9 @@ class ChatMessage(Strict):
 
     @model_validator(mode="after")
     def _fields_of_its_role(self) -> "ChatMessage":
+        if self.reasoning_content is not None and self.role != "assistant":
+            message = _misplaced("reasoning_content", self.role, "assistant")
+            raise conflict("reasoning_content", message)
         if self.tool_calls and self.role != "assistant":
             raise conflict("tool_calls", _misplaced("tool_calls", self.role, "assistant"))
         if self.tool_call_id is not None and self.role != "tool":

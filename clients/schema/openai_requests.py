@@ -10,6 +10,7 @@ from outrider.clients.schema.base import Many, Strict, conflict, optional_field
 from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, GenerationFields
 from outrider.clients.schema.messages import ChatMessage, ToolChoice, Tools
 from outrider.clients.schema.structured_outputs import ResponseFormat
+from outrider.clients.schema.template_fields import TemplateFields
 from outrider.clients.schema.unsupported import WITHOUT_EFFECT, only
 
 Prompt = str | Many[int] | Many[str] | Many[Many[int]]
@@ -47,8 +48,11 @@ class OpenAIRequest(GenerationFields):
     store: Annotated[bool | None, only(False), WITHOUT_EFFECT] = Field(
         default=None, description="false"
     )
-    service_tier: Annotated[str | None, only("auto"), WITHOUT_EFFECT] = Field(
-        default=None, description='"auto"'
+    service_tier: Annotated[str | None, only("auto", "default"), WITHOUT_EFFECT] = Field(
+        default=None, description='"auto" or "default"'
+    )
+    prompt_cache_key: Annotated[str | None, WITHOUT_EFFECT] = Field(
+        default=None, description="a string; prompts that begin alike are found without it"
     )
     safety_identifier: Annotated[str | None, WITHOUT_EFFECT] = Field(
         default=None, description="a string"
@@ -115,7 +119,7 @@ class CompletionRequest(OpenAIRequest):
         return max(asked, default=None)
 
 
-class ChatRequest(OpenAIRequest):
+class ChatRequest(OpenAIRequest, TemplateFields):
     """POST /v1/chat/completions."""
 
     messages: Many[ChatMessage] = Field(
@@ -133,6 +137,9 @@ class ChatRequest(OpenAIRequest):
     )
     modalities: Annotated[list[str] | None, only(["text"])] = Field(
         default=None, description='["text"]'
+    )
+    verbosity: Annotated[str | None, only("medium"), WITHOUT_EFFECT] = Field(
+        default=None, description='"medium"'
     )
     tools: Tools | None = Field(default=None, description="a list of at most 128 tools")
     tool_choice: ToolChoice | None = Field(

@@ -4,9 +4,10 @@ from pydantic import ConfigDict, Field, model_validator
 
 from outrider.clients.schema.base import Many, Reply, Strict, conflict, requires_field
 from outrider.clients.schema.messages import ChatMessage, Tools
+from outrider.clients.schema.template_fields import TemplateFields
 
 
-class TokenizeRequest(Strict):
+class TokenizeRequest(TemplateFields):
     """A text, or a conversation as the model's template renders it."""
 
     model_config = ConfigDict(
@@ -28,6 +29,7 @@ class TokenizeRequest(Strict):
             raise conflict("prompt", f"Got {got} of prompt and messages, expected one")
         if self.tools and self.messages is None:
             raise conflict("tools", "Got tools beside prompt, expected them with messages")
+        self.check_messages(self.messages is not None)
         return self
 
 

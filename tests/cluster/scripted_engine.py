@@ -55,10 +55,15 @@ class Pieces:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(self._piece, ids))
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> list[int]:
+    def reads(self, name: str) -> bool:
+        return False
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Any = None, options: Any = None
+    ) -> list[int]:
         return self.encode("".join(f"<{turn['role']}>{turn['content']}" for turn in messages))
 
-    def stream(self, prompt_ids: Sequence[int], stops: Sequence[str]) -> "Recital":
+    def stream(self, prompt_ids: Sequence[int], stops: Sequence[str], **_: bool) -> "Recital":
         return Recital(self)
 
     def _piece(self, index: int) -> str:

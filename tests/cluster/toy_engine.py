@@ -14,6 +14,7 @@ from outrider.actors.scheduling.request import FinishReason, OutputDelta, Reques
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.sizing.found import Found
 from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.text.chat_options import USUAL, ChatOptions
 
 CONTEXT_LEN = 64
 VOCAB_SIZE = 128
@@ -59,12 +60,16 @@ class ToyTokenizer:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        options: ChatOptions = USUAL,
     ) -> list[int]:
         names = "".join(f"[{tool['function']['name']}]" for tool in tools or ())
         turns = "".join(f"<{turn['role']}>{turn['content']}" for turn in messages)
         return self.encode(names + turns)
 
-    def stream(self, prompt_ids: Sequence[int], stops: Sequence[str]) -> ToyText:
+    def reads(self, name: str) -> bool:
+        return False
+
+    def stream(self, prompt_ids: Sequence[int], stops: Sequence[str], **_: bool) -> ToyText:
         return ToyText()
 
 

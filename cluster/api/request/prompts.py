@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from outrider.actors.errors import InvalidRequest
+from outrider.actors.text.chat_options import ChatOptions
 from outrider.clients.schema.messages import ChatMessage, Tool
 from outrider.clients.schema.openai_requests import Prompt
+from outrider.clients.schema.template_fields import TemplateFields
 from outrider.cluster.api.request.tools.turns import tools_of, turns_of
 
 if TYPE_CHECKING:
@@ -53,18 +55,41 @@ async def prompt_ids(
 
 
 async def chat_ids(
-    engine: "Engine", messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()
+    engine: "Engine",
+    messages: Sequence[ChatMessage],
+    tools: Sequence[Tool],
+    body: TemplateFields,
 ) -> list[int]:
     """A conversation through the model's own template. Raises InvalidRequest."""
     if not messages:
         raise InvalidRequest("Got messages=[], expected at least one message", "messages")
     turns, offered, tokenizer = turns_of(messages), tools_of(tools), engine.tokenizer
+    options = _options(body, tokenizer)
     for turn in turns:
         check_len(engine, turn["content"], "messages")
     size = sum(len(turn["content"]) + LEAST_TURN_LEN for turn in turns)
     if offered or size > LONG_TEXT_LEN:  # tools are rendered twice, and may be as long as a body
-        return await asyncio.to_thread(tokenizer.render_chat, turns, offered)
-    return tokenizer.render_chat(turns, offered)
+        return await asyncio.to_thread(tokenizer.render_chat, turns, offered, options)
+    return tokenizer.render_chat(turns, offered, options)
+
+
+def _options(body: TemplateFields, tokenizer: "Tokenizer") -> ChatOptions:
+    """What the body asks of its template. Raises InvalidRequest."""
+    variables = dict(body.chat_template_kwargs or {})
+    if (effort := body.reasoning_effort) is not None:
+        if tokenizer.reads("reasoning_effort"):
+            variables.setdefault("reasoning_effort", effort)
+        elif tokenizer.reads("enable_thinking"):
+            variables.setdefault("enable_thinking", effort != "none")
+        else:
+            raise InvalidRequest(
+                f"Got reasoning_effort={effort!r}, expected none: the model's chat template reads "
+                "neither reasoning_effort nor enable_thinking",
+                "reasoning_effort",
+            )
+    goes_on = bool(body.continue_final_message)
+    begins_turn = not goes_on and body.add_generation_prompt is not False
+    return ChatOptions(begins_turn, goes_on, variables)
 
 
 def separate(prompt: Prompt) -> list[str] | list[list[int]]:

@@ -123,9 +123,13 @@ def _sampling(
         **defaults,
         **{name: value for name, value in given.items() if value is not None},
     }
+    if chosen.get("top_k") == -1:  # vLLM's way to say that it is off
+        chosen["top_k"] = 0
     return SamplingParams(
         max_tokens=spec.max_tokens,
         stop=body.stops,
+        includes_stop=bool(body.include_stop_str_in_output),
+        skips_special=body.skip_special_tokens is not False,
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignores_eos=bool(body.ignore_eos),
         logit_bias=tuple(sorted((body.logit_bias or {}).items())),

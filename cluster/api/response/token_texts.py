@@ -17,7 +17,8 @@ class TokenTexts:
     """The pieces of one choice's text, chunk by chunk."""
 
     def __init__(self, tokenizer: "Tokenizer", request: Request) -> None:
-        self._stream = tokenizer.stream(request.prompt_ids, ())
+        skips_special = request.sampling.skips_special
+        self._stream = tokenizer.stream(request.prompt_ids, (), skips_special=skips_special)
         self._num_decoded = 0  # characters of the tokens so far
         self._num_told = 0  # of those, in a chunk's text
         if request.resumed is not None:

@@ -9,6 +9,7 @@ from outrider.actors.engine.info import EngineInfo
 from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import (
     MAX_K,
+    MAX_STOPS,
     MAX_TOP_LOGPROBS,
     GrammarKind,
     VerificationMode,
@@ -26,8 +27,6 @@ from outrider.clients.schema.unsupported import WITHOUT_EFFECT
 from outrider.cluster.api.request.body import MSGPACK
 from outrider.cluster.api.routes.openapi import ERRORS, body_of, described
 from outrider.cluster.api.service import ApiLimits, Service
-
-MAX_STOPS = 16  # as SamplingParams holds it
 
 
 def routes(service: Service) -> APIRouter:

@@ -52,7 +52,7 @@ def routes(service: Service) -> APIRouter:
 
 async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) -> Job:
     engine = service.started_engine
-    ids = await chat_ids(engine, body.messages, offer.tools if offer else ())
+    ids = await chat_ids(engine, body.messages, offer.tools if offer else (), body)
     limit = body.token_limit
     if limit is None:  # OpenAI's default: as far as the context goes
         limit = max(1, engine.info.max_model_len - len(ids))

@@ -75,7 +75,7 @@ async def _job(service: Service, body: GenerateRequest) -> Job:
     if body.resume is not None:
         _check_resume(body.resume, engine.info, bool(body.allow_inexact))
     if body.messages is not None:
-        prompts = [await chat_ids(engine, body.messages, body.tools or ())]
+        prompts = [await chat_ids(engine, body.messages, body.tools or (), body)]
     else:
         given, most = body.prompts or [], service.limits.max_prompts
         prompts = await prompt_ids(engine, given, most, "prompts")

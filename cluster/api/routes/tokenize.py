@@ -26,7 +26,7 @@ def routes(service: Service) -> APIRouter:
         check_model(service, body.model)
         engine = service.started_engine
         if body.messages is not None:
-            ids = await chat_ids(engine, body.messages, body.tools or ())
+            ids = await chat_ids(engine, body.messages, body.tools or (), body)
         else:
             ids = await encode(engine.tokenizer, body.prompt or "", body.add_special_tokens)
         reply = Tokenized(count=len(ids), max_model_len=engine.info.max_model_len, tokens=ids)

@@ -21,7 +21,7 @@ from outrider.actors.telemetry.statistics import Statistics
         ("min_p", 1.5, "Got min_p=1.5, expected 0 ≤ min_p ≤ 1"),
         ("max_tokens", 0, "Got max_tokens=0, expected at least 1"),
         ("stop", ("",), "no empty strings"),
-        ("stop", ("x",) * 17, "Got stop=17, expected at most 16 strings"),
+        ("stop", ("x",) * 65, "Got stop=65, expected at most 64 strings"),
     ],
 )
 def test_a_bad_field_is_named(field, value, message):

@@ -8,6 +8,7 @@ import tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from outrider.actors.errors import InvalidRequest
+from outrider.actors.text.chat_options import ChatOptions
 from outrider.actors.text.tokenizer import Tokenizer
 from outrider.cluster.config.demo_models import demo_target
 
@@ -86,3 +87,52 @@ def test_a_tokens_text_is_its_own_decode(tmp_path: Path) -> None:
     tokenizer = tokenizer_with(tmp_path, TURNS)
     for token_id in range(4096):
         assert tokenizer.token_text(token_id) == tokenizer.decode([token_id])
+
+
+SWITCH = "{% if enable_thinking is defined and enable_thinking is false %}<quiet>{% endif %}"
+OPEN = "{% if add_generation_prompt %}<assistant>{% endif %}"
+
+
+def test_variables_that_the_template_reads_change_it(tmp_path: Path) -> None:
+    tokenizer = tokenizer_with(tmp_path, SWITCH + TURNS)
+    quiet = ChatOptions(variables={"enable_thinking": False})
+    assert tokenizer.decode(tokenizer.render_chat(MESSAGES, None, quiet)) == "<quiet><user>hi"
+    assert tokenizer.decode(tokenizer.render_chat(MESSAGES)) == "<user>hi"
+
+
+@pytest.mark.parametrize("name", ["enable_thinkin", "tools", "chat_template", "messages"])
+def test_other_variables_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    tokenizer = tokenizer_with(tmp_path, SWITCH + TOOLS + TURNS)
+    with pytest.raises(InvalidRequest, match=f"Got chat_template_kwargs.{name}, expected"):
+        tokenizer.render_chat(MESSAGES, None, ChatOptions(variables={name: False}))
+
+
+def test_the_assistants_turn_is_begun_or_not_or_gone_on_with(tmp_path: Path) -> None:
+    ended = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}"
+    tokenizer = tokenizer_with(tmp_path, ended + OPEN)
+    assert tokenizer.decode(tokenizer.render_chat(MESSAGES)) == "<user>hi<end><assistant>"
+    shut = tokenizer.render_chat(MESSAGES, None, ChatOptions(begins_turn=False))
+    assert tokenizer.decode(shut) == "<user>hi<end>"
+    turns = [*MESSAGES, {"role": "assistant", "content": "Well, "}]
+    on = tokenizer.render_chat(turns, None, ChatOptions(begins_turn=False, goes_on=True))
+    assert tokenizer.decode(on) == "<user>hi<end><assistant>Well, "
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [(TURNS, "system"), ("{# developer #}" + TURNS, "developer")],
+    ids=["unknown", "known"],
+)
+def test_a_developer_is_a_system_where_the_template_knows_none(
+    tmp_path: Path, template: str, role: str
+) -> None:
+    turns = [{"role": "developer", "content": "be brief"}, *MESSAGES]
+    tokenizer = tokenizer_with(tmp_path, template)
+    assert tokenizer.decode(tokenizer.render_chat(turns)) == f"<{role}>be brief<user>hi"
+
+
+def test_names_and_thoughts_reach_the_template(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.name }}:{{ m.reasoning_content }}{% endfor %}"
+    turn = {"role": "assistant", "content": "", "name": "Ada", "reasoning_content": "so"}
+    tokenizer = tokenizer_with(tmp_path, template)
+    assert tokenizer.decode(tokenizer.render_chat([turn])) == "Ada:so"

@@ -26,11 +26,23 @@ def ids_of(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def run(tokenizer, text, stops=(), sizes=(1,), end_ids=(), max_tokens=10_000, ids=None):
+def run(
+    tokenizer,
+    text,
+    stops=(),
+    sizes=(1,),
+    end_ids=(),
+    max_tokens=10_000,
+    ids=None,
+    skips_special=True,
+    includes_stop=False,
+):
     """Feed a text in commits of the given sizes; the released pieces, kept ids and reason."""
     ids = ids_of(tokenizer, text) if ids is None else ids
     prompt = ids_of(tokenizer, "A prompt.")
-    rules = StoppingCriteria(Detokenizer(TokenBytes(tokenizer), prompt, stops), end_ids)
+    tokens = TokenBytes(tokenizer, skips_special=skips_special)
+    stream = Detokenizer(tokens, prompt, stops, includes_stop=includes_stop)
+    rules = StoppingCriteria(stream, end_ids)
     pieces, kept, at = [], [], 0
     for size in itertools.cycle(sizes):
         if at >= len(ids):
@@ -86,6 +98,21 @@ def test_a_stop_string_ends_the_text_however_tokens_and_commits_fall(
         assert "".join(pieces) == expected
     for piece in itertools.accumulate(pieces):
         assert expected.startswith(piece)  # nothing released is ever taken back
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3,), (100,)])
+def test_the_stop_string_is_the_end_of_the_text_where_that_is_asked(bytes_tokenizer, sizes):
+    for stop in (", 世", "café", "界"):
+        pieces, _, reason = run(bytes_tokenizer, TEXT, (stop, "zz"), sizes, includes_stop=True)
+        assert reason is FinishReason.STOP
+        assert "".join(pieces) == TEXT[: TEXT.index(stop) + len(stop)]
+
+
+def test_special_tokens_are_text_where_that_is_asked(bytes_tokenizer):
+    ids = [i for part in ("ab", "<end>", "c") for i in ids_of(bytes_tokenizer, part)]
+    for skips_special, text in ((True, "abc"), (False, "ab<end>c")):
+        pieces, *_ = run(bytes_tokenizer, "", ids=[*ids, 9], skips_special=skips_special)
+        assert "".join(pieces).startswith(text)
 
 
 def test_what_might_begin_a_stop_string_is_held_back(bytes_tokenizer):

@@ -20,6 +20,9 @@ def tools_of(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 def _turn(message: ChatMessage, where: str) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": message.role, "content": message.text}
+    for field in ("name", "reasoning_content"):
+        if (value := getattr(message, field)) is not None:
+            turn[field] = value
     if message.tool_call_id is not None:
         turn["tool_call_id"] = message.tool_call_id
     if message.tool_calls:

@@ -30,6 +30,8 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "repetition_penalty": (1.1, {"repetition_penalty": 1.1}),
     "logit_bias": ({"9": -100, "5": 2.5}, {"logit_bias": ((5, 2.5), (9, -100.0))}),
     "stop": ("!", {"stop": ("!",)}),
+    "include_stop_str_in_output": (True, {"includes_stop": True}),
+    "skip_special_tokens": (False, {"skips_special": False}),
     "stop_token_ids": ([3, 4], {"stop_token_ids": (3, 4)}),
     "ignore_eos": (True, {"ignores_eos": True}),
     "prompt_logprobs": (2, {"prompt_logprobs": 2}),
@@ -213,3 +215,13 @@ async def test_token_ids_of_a_chat(http: httpx.AsyncClient, engine: ToyEngine) -
     assert [chunk.get("prompt_token_ids") for chunk in streamed] == [prompt_ids, None]
     ids = [i for chunk in streamed for i in chunk["choices"][0]["token_ids"]]
     assert ids == whole["choices"][0]["token_ids"]
+
+
+@pytest.mark.parametrize(("url", "body"), WAYS)
+async def test_minus_one_turns_top_k_off(
+    http: httpx.AsyncClient, engine: ToyEngine, url: str, body: dict[str, Any]
+) -> None:
+    """As clients of vLLM say it, also where the model's own default is another."""
+    engine.info.sampling_defaults = {"top_k": 20}
+    assert (await http.post(url, json=body | {"max_tokens": 1, "top_k": -1})).status_code == 200
+    assert engine.requests[0].sampling.top_k == 0

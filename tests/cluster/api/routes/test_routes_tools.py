@@ -129,7 +129,7 @@ async def test_a_conversation_with_calls_goes_through_the_template(
     monkeypatch.setattr(
         engine.tokenizer,
         "render_chat",
-        lambda turns, tools=None: seen.append((turns, tools)) or [1],
+        lambda turns, tools=None, options=None: seen.append((turns, tools)) or [1],
     )
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": ULM}}
     messages = [
