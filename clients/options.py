@@ -33,6 +33,8 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     min_tokens: int | None
     stop: str | Sequence[str] | None
+    include_stop_str_in_output: bool | None
+    skip_special_tokens: bool | None  # False: they are part of the text
     stop_token_ids: Sequence[int] | None
     ignore_eos: bool | None
     logit_bias: Mapping[int, float] | None  # by token id
@@ -46,7 +48,11 @@ class Options(TypedDict, total=False):
     speculation: SpeculationParam | None
     cache_salt: str | None  # what is kept of a prompt is shared only under the same one
     prediction: str | None  # the text that is expected, to draft from; never believed
-    tools: Sequence[Mapping[str, Any]] | None  # with messages
+    tools: Sequence[Mapping[str, Any]] | None  # with messages, as the four below
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None
+    chat_template_kwargs: Mapping[str, Any] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
     allow_inexact: bool | None  # a broken stream may go on where it is computed differently
 
 

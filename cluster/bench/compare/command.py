@@ -16,6 +16,7 @@ import typer
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.sizing.machine import cores, num_cores
+from outrider.cluster.config.config import NO_DRAFT
 from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
 from outrider.cluster.models.local_models import local_model
 from outrider.cluster.terminal.console import errors_in_a_line, report
@@ -49,7 +50,9 @@ class Limits:
 
 def compare(
     target: Model = DEMO,
-    draft: Model = DEMO,
+    draft: Annotated[
+        str, typer.Option(help="A model directory, 'demo', or 'none' for a target alone.")
+    ] = DEMO,
     streams: Annotated[
         list[int] | None, typer.Option(help="At once; repeatable. 1, 8, 16 and 32 if not given.")
     ] = None,
@@ -66,7 +69,9 @@ def compare(
     ] = None,
     peer: Annotated[
         list[str] | None,
-        typer.Option(help="Only these: transformers, llama.cpp, openvino, vllm. Repeatable."),
+        typer.Option(
+            help="Only these: transformers, llama.cpp, openvino, onnxruntime, vllm. Repeatable."
+        ),
     ] = None,
     python: Annotated[
         list[str] | None, typer.Option(help="PEER=PATH: its own venv's Python. Repeatable.")
@@ -143,12 +148,16 @@ def _plan(
     from outrider.cluster.bench.prompts import longest_prompt
 
     paths = [
-        local_model(role, demo if name == DEMO else Path(name), report).absolute()
+        None
+        if name == NO_DRAFT
+        else local_model(role, demo if name == DEMO else Path(name), report).absolute()
         for role, name, demo in (
             ("target", target, demo_target()),
             ("draft", draft, demo_draft()),
         )
     ]
+    if paths[0] is None:
+        raise InvalidConfig(f"Got target={target!r}, expected a model directory or 'demo'")
     context_len = longest_prompt(paths[0]) + limits.tokens + 32  # and room for what is drafted
     return RosterPlan(
         target=paths[0],

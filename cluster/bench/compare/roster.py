@@ -1,5 +1,6 @@
 """Everybody that can be measured on a pair, and who is absent."""
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from outrider.cluster.bench.compare.engines.hugging_face import (
     HuggingFaceAssisted,
     HuggingFaceBatching,
     HuggingFaceGenerate,
+    HuggingFaceLookup,
     HuggingFaceModels,
 )
 from outrider.cluster.bench.compare.engines.outrider_engine import outriders
@@ -25,7 +27,7 @@ class RosterPlan:
     """Who is wanted, and how. Raises InvalidConfig."""
 
     target: Path
-    draft: Path
+    draft: Path | None
     num_threads: int  # that each may compute with at once
     most_streams: int
     context_len: int  # of the longest work
@@ -55,13 +57,14 @@ def peers(plan: RosterPlan) -> list[Contender]:
     found: list[Contender] = []
     if TRANSFORMERS in plan.peers:
         models = HuggingFaceModels(plan.target, plan.draft)
-        found += [
-            HuggingFaceGenerate(models), HuggingFaceAssisted(models), HuggingFaceBatching(models)
-        ]  # fmt: skip
+        drafting = HuggingFaceAssisted if plan.draft else HuggingFaceLookup
+        found += [HuggingFaceGenerate(models), drafting(models), HuggingFaceBatching(models)]
     missing = {one.name for one in absent_peers(plan)}
+    models_of = {"target": plan.target} | ({"draft": plan.draft} if plan.draft else {})
+    keys = {role: key_of(path) for role, path in models_of.items()}
     facts = {
         "target": str(plan.target),
-        "draft": str(plan.draft),
+        "draft": str(plan.draft) if plan.draft else None,
         "num_threads": plan.num_threads,
         "num_streams": plan.most_streams,
         "context_len": plan.context_len,
@@ -70,9 +73,20 @@ def peers(plan: RosterPlan) -> list[Contender]:
     for foreign in FOREIGN:
         if foreign.key in plan.peers and foreign.name not in missing:
             python = plan.pythons.get(foreign.key, sys.executable)
-            folder = {"folder": str(plan.folder / foreign.key)}
-            found.append(ForeignContender(foreign, python, facts | folder))
+            folders = {role: str(plan.folder / foreign.key / key) for role, key in keys.items()}
+            found.append(ForeignContender(foreign, python, facts | {"folders": folders}))
     return found
+
+
+def key_of(model: Path) -> str:
+    """A name for what is made of these files, and of no others."""
+    digest = hashlib.sha256()
+    for file in sorted(model.iterdir()):
+        if file.is_file():
+            digest.update(file.name.encode())
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 async def ours(plan: RosterPlan) -> list[Contender]:

@@ -1,11 +1,14 @@
-"""llama.cpp's server, plain or with the draft: one for each setting, asked over HTTP.
+"""llama.cpp's server, plain, with the draft or with its own guessing: one for each setting, asked
+over HTTP.
 
-The pair is converted to GGUF once, in float32. Servers that are not asked sleep.
+Models are converted to GGUF once for each precision; one that is a GGUF file is taken as it is.
+Servers that are not asked sleep.
 """
 
 import json
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import to_gguf
+from engine_setting import EngineSetting
 
 START_S = 120.0
 ANSWER_S = 600.0
@@ -24,13 +28,6 @@ class Driver:
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts = facts
-        folder = Path(facts["folder"])
-        folder.mkdir(parents=True, exist_ok=True)
-        self._models = {}
-        for role in ("target", "draft"):
-            file = self._models[role] = folder / f"{role}.gguf"
-            if not file.exists():
-                to_gguf.convert(Path(facts[role]), file)
         self._servers: dict[str, Server] = {}
 
     def run(
@@ -39,7 +36,7 @@ class Driver:
     ) -> tuple[float, list[list[int]]]:  # fmt: skip
         """Seconds and the ids of each prompt's continuation."""
         if setting not in self._servers:
-            self._servers[setting] = Server([str(self._facts["binary"]), *self._flags(setting)])
+            self._servers[setting] = Server([*self._program(), *self._flags(setting)])
         server = self._servers[setting]
         settings = {
             "n_predict": num_tokens,
@@ -63,17 +60,36 @@ class Driver:
         for server in self._servers.values():
             server.end()
 
-    def _flags(self, setting: str) -> list[str]:
+    def _program(self) -> list[str]:
+        """The one that was built, or the one in xllamacpp."""
+        if self._facts["binary"] is not None:
+            return [self._facts["binary"]]
+        return [sys.executable, str(Path(__file__).with_name("xllamacpp_server.py"))]
+
+    def _flags(self, words: str) -> list[str]:
+        setting = EngineSetting.of(words)
         threads, streams = str(self._facts["num_threads"]), self._facts["num_streams"]
         context = str(self._facts["context_len"] * streams)
-        flags = ["-m", str(self._models["target"]), "-t", threads, "-tb", threads]
+        flags = ["-m", self._model("target", setting), "-t", threads, "-tb", threads]
         flags += ["-c", context, "-np", str(streams), "--no-warmup", "--no-webui"]
-        if setting != "plain":
-            k = setting.removeprefix("k=")
-            flags += ["-md", str(self._models["draft"]), "--spec-type", "draft-simple"]
-            flags += ["--spec-draft-n-max", k, "--spec-draft-n-min", "0"]
+        if setting.lookup:
+            flags += ["--spec-type", setting.lookup]
+        if setting.k:
+            flags += ["-md", self._model("draft", setting), "--spec-type", "draft-simple"]
+            flags += ["--spec-draft-n-max", str(setting.k), "--spec-draft-n-min", "0"]
             flags += ["--spec-draft-p-min", "0", "-td", threads, "-tbd", threads]
         return flags
+
+    def _model(self, role: str, setting: EngineSetting) -> str:
+        """Its file."""
+        model = Path(self._facts[role])
+        if model.suffix == ".gguf":
+            return str(model)
+        file = Path(self._facts["folders"][role]) / f"{setting.precision}.gguf"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            to_gguf.convert(model, file, setting.precision)
+        return str(file)
 
 
 class Server:

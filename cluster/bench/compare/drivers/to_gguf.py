@@ -1,4 +1,4 @@
-"""A Llama of Hugging Face's layout as one GGUF file in float32, its byte-level BPE included."""
+"""A Llama of Hugging Face's layout as one GGUF file, its byte-level BPE included."""
 
 import json
 from pathlib import Path
@@ -27,18 +27,30 @@ OUTSIDE = {
 }
 
 
-def convert(model: Path, file: Path) -> None:
-    """Raises ValueError for another architecture."""
+TYPES = {
+    "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
+    "bf16": (gguf.GGMLQuantizationType.BF16, gguf.LlamaFileType.MOSTLY_BF16),
+}
+
+
+def convert(model: Path, file: Path, precision: str) -> None:
+    """precision: of matrices, "f32" or "bf16". Raises ValueError for another architecture."""
     config = json.loads((model / "config.json").read_text())
     if config["model_type"] != "llama":
         raise ValueError(f"Got model_type={config['model_type']!r}, accepted: 'llama'")
     unfinished = file.with_suffix(".part")
     writer = gguf.GGUFWriter(unfinished, "llama")
+    kind, file_type = TYPES[precision]
+    writer.add_file_type(file_type)
     _describe(writer, config)
     _add_tokenizer(writer, model, config)
     for part in sorted(model.glob("*.safetensors")):
         for name, weight in load_file(part).items():
-            writer.add_tensor(*_tensor(name, weight, config))
+            name, values = _tensor(name, weight, config)
+            if values.ndim > 1 and precision != "f32":  # norms stay as they are
+                writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+            else:
+                writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -49,7 +61,6 @@ def convert(model: Path, file: Path) -> None:
 def _describe(writer: Any, config: dict[str, Any]) -> None:
     num_heads = config["num_attention_heads"]
     writer.add_name("pair")
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])

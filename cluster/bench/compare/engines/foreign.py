@@ -36,19 +36,28 @@ class Foreign:
     crowd: tuple[str, ...]  # and for several
     remedy: str
     binary: str = ""  # a program that it runs
+    instead: str = ""  # a module that has it too
+    undrafted: tuple[str, ...] = ("plain",)  # settings without a draft
 
 
 FOREIGN = (
     Foreign(
         "llama.cpp", "llama.cpp", "llama_cpp_driver", ("gguf", "torch", "safetensors"),
         ("plain", "k=2", "k=3", "k=4", "k=6"), ("plain", "k=3"),
-        "build llama-server and put it on PATH (or --llama-server), and pip install gguf",
+        "pip install gguf xllamacpp, or build llama-server and put it on PATH (or --llama-server)",
         binary="llama-server",
+        instead="xllamacpp",
+        undrafted=("plain", "plain, bf16"),
     ),
     Foreign(
         "OpenVINO GenAI", "openvino", "openvino_driver", ("openvino_genai", "optimum.intel"),
         ("plain", "k=3", "k=4", "k=5"), ("plain", "k=3"),
         "pip install openvino-genai optimum-intel (or --python openvino=PATH)",
+        undrafted=("plain", "lookup"),
+    ),
+    Foreign(
+        "onnxruntime-genai", "onnxruntime", "onnxruntime_driver", ("onnxruntime_genai",), (), (),
+        "pip install onnxruntime-genai onnx_ir torch transformers (or --python onnxruntime=PATH)",
     ),
     Foreign(
         "vLLM (CPU)", "vllm", "vllm_driver", ("vllm",),
@@ -61,7 +70,9 @@ FOREIGN = (
 def absence(foreign: Foreign, python: str, binary: str | None) -> Absent | None:
     """Why it cannot be run, if so."""
     if foreign.binary and _program(foreign, binary) is None:
-        return Absent(foreign.name, f"no program {binary or foreign.binary}", foreign.remedy)
+        is_packed = not binary and foreign.instead and not _lacking((foreign.instead,), python)
+        if not is_packed:
+            return Absent(foreign.name, f"no program {binary or foreign.binary}", foreign.remedy)
     if lacking := _lacking(foreign.imports, python):
         return Absent(foreign.name, f"{python} has no {', '.join(lacking)}", foreign.remedy)
     return None
@@ -104,7 +115,9 @@ class ForeignContender:
     is_ours = False
 
     def __init__(self, foreign: Foreign, python: str, facts: Mapping[str, Any]) -> None:
-        """facts: target, draft, folder, num_threads, num_streams, context_len, binary."""
+        """facts: target, draft or None, folders by role for what is made of them, num_threads,
+        num_streams, context_len, binary.
+        """
         self.name = foreign.name
         self._foreign = foreign
         self._python = python
@@ -115,6 +128,8 @@ class ForeignContender:
         self._said = tempfile.TemporaryFile()  # closed with the contender
 
     def settings(self, work: Work) -> tuple[str, ...]:
+        if self._facts.get("draft") is None:
+            return self._foreign.undrafted
         return self._foreign.alone if work.num_streams == 1 else self._foreign.crowd
 
     async def run(self, work: Work, setting: str) -> Outcome:

@@ -16,25 +16,26 @@ from outrider.cluster.bench.compare.contender import Outcome, Work
 from outrider.cluster.bench.prompts import Ids
 
 GENERATE, ASSISTED, BATCHING = "HF generate", "HF assisted", "HF continuous batching"
+LOOKUP, LOOKUP_KS = "HF prompt lookup", (3, 10)
 DYNAMIC = "dynamic"  # its default: as many tokens as the draft is confident of, up to 20
 ASSISTED_KS = (3, 4, 5, 6)
 PAGE_LEN, MAX_BATCH_TOKENS = 256, 512
 
 
 class HuggingFaceModels:
-    """The pair, as transformers loads it; no text ends before its length."""
+    """The pair, or a target alone, as transformers loads it; no text ends before its length."""
 
-    def __init__(self, target: Path, draft: Path) -> None:
+    def __init__(self, target: Path, draft: Path | None) -> None:
         transformers.logging.set_verbosity_error()
-        self.target, self.draft = _load(target), _load(draft)
-        self._defaults = {
-            name: getattr(self.draft.generation_config, name)
-            for name in (
-                "num_assistant_tokens",
-                "num_assistant_tokens_schedule",
-                "assistant_confidence_threshold",
-            )
-        }
+        self.target = _load(target)
+        self.draft: Any = None if draft is None else _load(draft)
+        names = (
+            "num_assistant_tokens",
+            "num_assistant_tokens_schedule",
+            "assistant_confidence_threshold",
+        )
+        usual = getattr(self.draft, "generation_config", None)
+        self._defaults = {name: getattr(usual, name, None) for name in names}
 
     def draft_as(self, setting: str) -> Any:
         """The draft, told how far to run ahead."""
@@ -122,6 +123,18 @@ class HuggingFaceAssisted(HuggingFaceGenerate):
 
     def _assistance(self, setting: str) -> dict[str, Any]:
         return {"assistant_model": self._models.draft_as(setting)}
+
+
+class HuggingFaceLookup(HuggingFaceGenerate):
+    """`generate` with prompt lookup: copies of the text so far, one stream at a time."""
+
+    name = LOOKUP
+
+    def settings(self, work: Work) -> tuple[str, ...]:
+        return () if work.num_streams > 1 else tuple(f"k={k}" for k in LOOKUP_KS)
+
+    def _assistance(self, setting: str) -> dict[str, Any]:
+        return {"prompt_lookup_num_tokens": int(setting.removeprefix("k="))}
 
 
 class HuggingFaceBatching:

@@ -64,9 +64,11 @@ class OutriderContender:
 
 
 async def outriders(
-    target: Path, draft: Path, num_threads: int, kv_tokens: int
+    target: Path, draft: Path | None, num_threads: int, kv_tokens: int
 ) -> list[OutriderContender]:
-    """Those that so many threads allow: where there is one, the draft cannot ride ahead."""
+    """Those that so many threads allow: where there is one, the draft cannot ride ahead. A target
+    alone is served as it comes, and plainly.
+    """
     # Nobody else has the prompts' KV from one repeat to the next.
 
     def config(num_threads: int | Literal["auto"]) -> EngineConfig:
@@ -75,6 +77,12 @@ async def outriders(
         )
         return EngineConfig(target, draft, options)
 
+    if draft is None:
+        engine = await Engine.start(config("auto"), ProcessExecutor())
+        return [
+            OutriderContender(PLAIN, engine, {"": 0}, {"": 0}),
+            OutriderContender(DEFAULT, engine, {"": None}, {"": None}),
+        ]
     inline = await Engine.start(config(num_threads), InlineExecutor())
     lockstep = {ADAPTIVE: None} | {f"k={k}": k for k in KS}
     found = [

@@ -12,6 +12,7 @@ from outrider.clients.async_client import AsyncClient
 from outrider.cluster.bench.compare.contender import Outcome, Work
 from outrider.cluster.bench.compare.engines.outrider_engine import HTTP
 from outrider.cluster.bench.prompts import Ids
+from outrider.cluster.config.config import NO_DRAFT
 from outrider.cluster.deploy.probe import Probe
 
 KS = (3, 4)
@@ -24,7 +25,7 @@ class ServedContender:
     name = HTTP
     is_ours = True
 
-    def __init__(self, target: Path, draft: Path, num_threads: int) -> None:
+    def __init__(self, target: Path, draft: Path | None, num_threads: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._probe = Probe("127.0.0.1", free.getsockname()[1])
         settings = {
@@ -33,7 +34,7 @@ class ServedContender:
             "engine.num_threads": str(num_threads),
         }
         command = [sys.executable, "-m", "outrider.cluster.cli", "serve"]
-        command += ["--target", str(target), "--draft", str(draft)]
+        command += ["--target", str(target), "--draft", str(draft or NO_DRAFT)]
         command += ["--port", str(self._probe.port)]
         command += [part for key, at in settings.items() for part in ("--set", f"{key}={at}")]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from outrider.cluster.bench.compare.engines.foreign import (
     ForeignContender,
     absence,
 )
+from outrider.cluster.bench.compare.roster import key_of
 
 WORK = Work(((5,), (7, 8)), num_tokens=3, temperature=0.0, num_streams=2)
 TOY = Foreign("Toy", "toy", "toy_driver", ("json",), ("plain",), ("fails",), "build a toy")
@@ -54,3 +55,21 @@ def test_what_is_not_installed_says_how_to_get_it() -> None:
     assert "/nowhere/python has no json" in str(absence(TOY, "/nowhere/python", None))
     llama = FOREIGN[0]
     assert "no program /nowhere/server" in str(absence(llama, sys.executable, "/nowhere/server"))
+
+
+async def test_a_target_alone_has_settings_of_its_own() -> None:
+    for draft, settings in ((None, FOREIGN[0].undrafted), ("/a/draft", FOREIGN[0].crowd)):
+        contender = ForeignContender(FOREIGN[0], sys.executable, {"draft": draft})
+        assert contender.settings(WORK) == settings
+        await contender.close()
+
+
+def test_what_is_converted_is_of_these_files_alone(tmp_path: Path) -> None:
+    """Another model in the place of the one before must not be measured as that one."""
+    (tmp_path / "config.json").write_text("{}")
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"one")
+    first = key_of(tmp_path)
+    assert key_of(tmp_path) == first
+    weights.write_bytes(b"two")
+    assert key_of(tmp_path) != first
