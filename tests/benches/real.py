@@ -1,11 +1,11 @@
 """A real chat model beside other engines, none of them with a draft: SmolLM2-135M-Instruct.
 
-    python tests/benches/real.py [--streams 1 4 16] [--tokens 64] [--repeats 9]
+    python tests/benches/real.py [--streams 1 4 16] [--tokens 64] [--repeats 9] [--chats 10]
         [--python llama.cpp=PATH openvino=PATH onnxruntime=PATH] [--answers 200]
 
 The model comes out of a wheel of PyPI (real_model.py), rounded to bfloat16, and is computed in
 float32 by Outrider. A peer computes in float32 or bf16, whichever was faster. One stream answers
-one chat of each kind in chats.json, one after another; several are that many chats at once. Greedy,
+chats of the ten kinds in chats.json, one after another; several are that many chats at once. Greedy,
 equal prompts and lengths. Everybody takes turns; ratios are of turns: median, least and greatest.
 llama.cpp on the wheel's own four-bit file is printed beside: it computes something else.
 
@@ -68,7 +68,7 @@ async def beside_peers(args, model):
     """Print everybody's ratios."""
     tokenizer = Tokenizer(model.folder)
     most = max(args.streams)
-    asked = {num: prompts(tokenizer, len(CHATS) if num == 1 else num) for num in args.streams}
+    asked = {num: prompts(tokenizer, args.chats if num == 1 else num) for num in args.streams}
     longest = max(len(ids) for found in asked.values() for ids in found)
     plan = roster.RosterPlan(
         target=model.folder,
@@ -170,6 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--chats", type=int, default=len(CHATS), help="of one stream")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--minutes", type=float, default=10.0, help="a number of streams")
     parser.add_argument("--python", nargs="*", default=[], metavar="PEER=PATH")
