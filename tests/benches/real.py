@@ -5,7 +5,7 @@
 
 The model comes out of a wheel of PyPI (real_model.py), rounded to bfloat16, and is computed in
 float32 by Outrider. A peer computes in float32 or bf16, whichever was faster. One stream answers
-chats of the ten kinds in chats.json, one after another; several are that many chats at once. Greedy,
+chats of the ten kinds in chats.json, one after another; several are that many at once. Greedy,
 equal prompts and lengths. Everybody takes turns; ratios are of turns: median, least and greatest.
 llama.cpp on the wheel's own four-bit file is printed beside: it computes something else.
 
