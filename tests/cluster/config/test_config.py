@@ -139,7 +139,10 @@ def test_the_front_takes_what_the_operator_chose(
     assert chosen.isolates_cache_by_key
     assert not engine_config(config).options.has_prefix_cache
     assert chosen.cors_origins == ("https://a.example", "https://b.example")
-    assert (chosen.request_timeout_s, chosen.max_requests) == (5, 64 + 6)
+    assert (chosen.request_timeout_s, chosen.max_requests) == (
+        5,
+        256 + 6,
+    )  # as many as a GPU decodes
     assert max_requests(load(None, {}, from_assignments(["http.max_requests=2"]))) == 2
     assert api_limits(config).max_choices == 3
     assert api_limits(Config()) == ApiLimits()
