@@ -142,7 +142,7 @@ def test_the_front_takes_what_the_operator_chose(
     assert (chosen.request_timeout_s, chosen.max_requests) == (
         5,
         256 + 6,
-    )  # as many as a GPU decodes
+    )  # a GPU decodes 256
     assert max_requests(load(None, {}, from_assignments(["http.max_requests=2"]))) == 2
     assert api_limits(config).max_choices == 3
     assert api_limits(Config()) == ApiLimits()
