@@ -70,7 +70,8 @@ async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: T
     assert told["limits"]["prompts"] == service.limits.max_prompts
     parameters = told["endpoints"]["POST /v1/completions"]
     silent = {name for name, field in parameters.items() if not field["has_effect"]}
-    assert silent == {"user", "metadata", "store", "service_tier", "safety_identifier"}
+    everywhere = {"user", "metadata", "store", "service_tier", "safety_identifier"}
+    assert silent == everywhere | {"prompt_cache_key"}
     assert {"min_p", "logit_bias", "structured_outputs", "prediction"} <= set(parameters) - silent
     assert told["endpoints"]["GET /health"] == {}
     engine.info.draft, engine.info.drafters = None, ("prediction",)

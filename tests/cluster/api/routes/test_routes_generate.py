@@ -243,7 +243,7 @@ async def test_a_resume_elsewhere(http: httpx.AsyncClient) -> None:
         ({"resume": {}}, "resume.seed", "Got no"),
         ({"resume": ENDS}, "resume.generated_ids", "expected one of the two"),
         ({"logprobs": True}, "logprobs", "0 to 20"),
-        ({"stop": ["a"] * 17}, "stop", "at most 16"),
+        ({"stop": ["a"] * 65}, "stop", "at most 64"),
         ({"user": "u"}, "user", "unknown field"),
     ],
     ids=str,
