@@ -9,6 +9,7 @@ from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.executor.executor import ProcessExecutor
 from outrider.actors.runner.cpu import linear
+from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.sizing.machine import num_cores
 
 WISHES = (
@@ -93,7 +94,7 @@ async def test_logits_are_the_same_bits_with_one_thread_and_two(
             batch = requests(3, {"temperature": 1.0}, engine.info.vocab_size, seed=5)
             text = await asyncio.gather(*(output(engine, each) for each in batch))
             found.append((text, engine.info.fingerprint))
-    linear.share_among(1)
+    share_among(1)
     (one, first), (two, second) = found
     assert one == two
     assert (first == second) is (architecture != "mixtral")

@@ -118,7 +118,7 @@ def test_a_missed_bar_shows_where_the_time_goes(capsys: pytest.CaptureFixture[st
             ["--peer", "llama.cpp", "--llama-server", "/nowhere/llama-server"],
             "not compared with itself only",
         ),
-        (["--peer", "vlm"], "accepted: transformers, llama.cpp, openvino, vllm"),
+        (["--peer", "vlm"], "accepted: transformers, llama.cpp, openvino, onnxruntime, vllm"),
         (["--python", "openvino"], "expected PEER=PATH"),
         (["--threads", "1000"], "expected 1 ≤ threads ≤"),
         (["--tokens", "0"], "Got tokens=0, expected at least 1"),
