@@ -140,7 +140,9 @@ class Scheduler:
 
     def plan(self, k: int, group: list[Sequence] | None = None) -> SchedulerOutput:
         """The next round, if each decoding row drafts up to k tokens; of a group, or of all."""
-        running = self.running if group is None else [s for s in group if s in self.running]
+        running = self.running
+        if group is not None and group != running:
+            running = [sequence for sequence in group if sequence in running]
         plan = SchedulerOutput([s for s in running if s.state is State.DECODING])
         num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in plan.rows)
         num_told = num_telling * (min(k, told_k(num_telling)) + 1)

@@ -110,8 +110,12 @@ class KvPool:
 
         Raises PoolExhausted, with nothing changed, naming what is needed and what is free.
         """
-        short = [(c, -(-(c.len + n) // self.page_size) - len(c.pages)) for c, n in wanted]
-        need = sum(n for _, n in short if n > 0)
+        short = [
+            (cache, count)
+            for cache, num in wanted
+            if (count := -(-(cache.len + num) // self.page_size) - len(cache.pages)) > 0
+        ]
+        need = sum(count for _, count in short)
         if need > self._pages.num_free:
             raise PoolExhausted(
                 f"This step needs {need} more pages of {self.page_size} tokens, "
