@@ -120,9 +120,10 @@ class Sequence:
 
     def commit(self, token_ids: tuple[int, ...]) -> None:
         """Append what a verdict gave, already cut at the token that ends the sequence."""
-        if not 1 <= len(token_ids) <= self.num_left:
+        num_left = self.num_left
+        if not 1 <= len(token_ids) <= num_left:
             raise IllegalTransition(
-                f"Got {len(token_ids)} tokens to commit, expected 1 to {self.num_left}"
+                f"Got {len(token_ids)} tokens to commit, expected 1 to {num_left}"
             )
         self.apply(Event.COMMIT)
         self.output_ids += token_ids

@@ -110,8 +110,10 @@ class LockstepDraft:
         """What to ask the draft for this round, if anything. Who is behind catches up in chunks."""
         left, rows, prefill = self._token_budget, [], []
         for sequence in plan.rows:
-            seq_id, k = sequence.seq_id, self._draft_length.draft_k(sequence)
-            if seq_id not in self._num_told or k == 0 or seq_id in given:
+            seq_id = sequence.seq_id
+            if seq_id not in self._num_told or seq_id in given:
+                continue
+            if not (k := self._draft_length.draft_k(sequence)):
                 continue
             size = self._catch_up(seq_id, left)
             left -= size

@@ -113,6 +113,8 @@ class Proposer:
 
     def preferred(self, plan: SchedulerOutput) -> Proposals:
         """Of the drafters that go before the draft."""
+        if not self._before:
+            return {}
         found = {sequence.seq_id: self._first(self._before, sequence) for sequence in plan.rows}
         return {seq_id: proposal for seq_id, proposal in found.items() if proposal is not NOTHING}
 

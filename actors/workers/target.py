@@ -18,13 +18,19 @@ from outrider.actors.errors import InvalidRequest, ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, SparseRow, TopRow, VerdictRow, VerifyRow
-from outrider.actors.workers.logits.logits_processor import foresee, logits_edits
+from outrider.actors.workers.logits.logits_processor import (
+    LogitsProcessor,
+    Path,
+    foresee,
+    logits_edits,
+)
 from outrider.actors.workers.logits.prompt_logprobs import PromptLogprobs
 from outrider.actors.workers.logits.token_logprobs import AskedRow, told_rows
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.actors.workers.step_timer import StepTimer
 from outrider.kernels.contract.arrays import F32, I32
+from outrider.kernels.contract.logits_edits import LogitsEdits
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     DraftKind,
@@ -33,24 +39,35 @@ from outrider.kernels.contract.verdict import (
     VerifyBatch,
 )
 
+Edited = tuple[tuple[LogitsProcessor | None, Path], ...]
+
 
 class TargetWorker(ModelWorker):
     """Answers VERIFY."""
+
+    _judged: Edited = ()  # of the last verdicts, as if they were next, without proposals
+    _foreseen: tuple[Edited, LogitsEdits | None] | None = None  # what that takes
 
     def step(self, message: AnyMessage) -> AnyMessage:
         return self._verify(message) if isinstance(message, Verify) else super().step(message)
 
     def advance(self) -> None:
         """Take in what was committed, before it is asked for; where that fails, it will then."""
-        processors = []
+        processors, has_all = [], True
         for sequence in self._sequences.values():
             if sequence.processor is not None:
-                with contextlib.suppress(InvalidRequest):
+                try:
                     sequence.processor.take(sequence.ids)
                     processors.append(sequence.processor)
-        if self.grammars.filler is not None:
-            with contextlib.suppress(InvalidRequest):
-                foresee(processors, self.runner.vocab_size, self.grammars.filler)
+                except InvalidRequest:
+                    has_all = False
+        width, filler = self.runner.vocab_size, self.grammars.filler
+        with contextlib.suppress(InvalidRequest):
+            if filler is not None:
+                foresee(processors, width, filler)
+            if processors and has_all and self._foreseen is None:
+                edits = logits_edits(self._judged, width, filler, is_last=False)
+                self._foreseen = self._judged, edits
 
     def _verify(self, message: Verify) -> VerifyReply:
         """One forward and its verdicts. An error leaves every sequence as it was."""
@@ -93,9 +110,17 @@ class TargetWorker(ModelWorker):
         for sequence in sequences:
             if sequence.processor is not None:
                 sequence.processor.take(sequence.ids)
-        edited = [(s.processor, row.tokens) for s, row in zip(sequences, rows, strict=True)]
-        edits = logits_edits(edited, logits.shape[1], self.grammars.filler, is_last=False)
+        edited = tuple((s.processor, row.tokens) for s, row in zip(sequences, rows, strict=True))
+        edits = self._edits(edited, logits.shape[1])
+        self._judged = tuple((processor, ()) for processor, _ in edited)
         return VerifyBatch(logits, _proposals_of(rows, sequences), sampling, edits)
+
+    def _edits(self, edited: Edited, width: int) -> LogitsEdits | None:
+        """Perhaps they were foreseen."""
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is not None and foreseen[0] == edited:
+            return foreseen[1]
+        return logits_edits(edited, width, self.grammars.filler, is_last=False)
 
     def _commit_all(
         self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], verdicts: Verdicts

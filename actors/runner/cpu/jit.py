@@ -31,6 +31,7 @@ KERNEL_FILES = (
     "jit.py",
     "paged_attention.py",
     "matmul.py",
+    "board.py",
     "simd.py",
     "layer_ops.py",
 )

@@ -9,7 +9,6 @@ nn.Linear.
 
 import time
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,21 +16,23 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from outrider.actors.runner.cpu.board import new_board
 from outrider.actors.runner.cpu.matmul import (
     Floats,
     can_multiply,
-    multiply_narrow,
-    multiply_wide,
+    multiply,
     panelled,
+    written_up,
 )
-from outrider.actors.runner.cpu.threads import Threads, helpers
+from outrider.actors.runner.cpu.threads import Team, Threads
 from outrider.actors.runner.replacement import ModulePatches
 
 product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default
 
 # Projections of one input, as transformers names them.
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-LEAST_SHARED = 1 << 20  # weights: below, a second thread comes too late
+LEAST_SHARED = 1 << 16  # below, a second thread comes too late
+TEAM = Team(multiply)
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -61,35 +62,23 @@ def padded_rows(rows: int) -> int:
 class PanelLinear(nn.Module):
     """y = x @ weight.T + bias with the weight [N, K] kept in panels. Float32.
 
-    A product of at least LEAST_SHARED weights is shared by the threads of `share_among`.
+    A product of at least LEAST_SHARED multiplications is shared by the threads of `share_among`.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.panels, self.bias = panelled(weight, bias)
-        is_narrow = self.panels.dtype == np.uint16
-        self.multiply: Callable[..., None] = multiply_narrow if is_narrow else multiply_wide
-        self.is_large = weight.numel() >= LEAST_SHARED
-        self.shares = self._shared_out(1)
-
-    def _shared_out(self, num: int) -> list[tuple[int, int]]:
-        ends = [len(self.panels) * i // num for i in range(num + 1)]
-        return list(pairwise(ends))
+        self.weight = written_up(self.panels, self.bias, self.out_features)
+        self.size = weight.numel()
 
     def rows(self, x: Floats) -> Floats:
         """Shapes: x [T, K] → [T, N]."""
         out = np.empty((x.shape[0], self.out_features), np.float32)
-        if self.is_large and len(self.shares) != Threads.num:
-            self.shares = self._shared_out(Threads.num)
-        own, *others = self.shares
-        given = [
-            helpers(len(others)).submit(self.multiply, x, self.panels, self.bias, *share, out)
-            for share in others
-        ]
-        self.multiply(x, self.panels, self.bias, *own, out)
-        for one in given:
-            one.result()
+        if Threads.num > 1 and x.shape[0] * self.size >= LEAST_SHARED:
+            TEAM.do(self.weight, x, out)
+        else:
+            multiply(new_board(), self.weight, x, out, 0)
         return out
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -11,12 +11,26 @@ whose sums stay in registers.
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
 from numba.core import types
 from numba.extending import intrinsic
 
+from outrider.actors.runner.cpu.board import (
+    NEXT,
+    NUM_AT_IT,
+    PRODUCT,
+    TICKET,
+    Board,
+    add,
+    address,
+    pause,
+    read,
+    write,
+    yield_core,
+)
 from outrider.actors.runner.cpu.jit import compiled, inlined
 from outrider.actors.runner.cpu.simd import HAS_FMA, LANES, REGISTERS, SimdBuilder
 
@@ -27,6 +41,12 @@ VECTORS = 4  # of a panel
 PANEL = LANES * VECTORS
 TILE_ROWS = 6 if REGISTERS == 32 else 3  # with a panel's row and a factor they fill the registers
 MANY_ROWS = 4 * TILE_ROWS  # from here on a panel is widened before it is used
+
+# A product on its board: the weight's part, then the rows'.
+PANELS, NUM_PANELS, DEPTH, BIAS, WIDTH, IS_NARROW = range(PRODUCT, PRODUCT + 6)
+X, NUM_ROWS, OUT, SHARE = range(PRODUCT + 6, PRODUCT + 10)
+SHARES = 64  # of a product, so that nobody waits long for the last one
+YIELD_EVERY = 512  # turns of waiting: whoever is waited for may need this core
 
 
 def can_multiply() -> bool:
@@ -133,32 +153,70 @@ def _fill(x: Floats, panels: Any, bias: Floats, panel: int, out: Floats, column:
             out[t, column + i] = padded[t, i]
 
 
-@compiled
-def multiply_wide(
-    x: Floats, panels: Floats, bias: Floats, first: int, last: int, out: Floats
-) -> None:
-    """The columns of panels first..last - 1.
+@inlined
+def _take_panels(board: Board, panels: Any) -> None:
+    """Multiply panels of the board's product until there are none left to take."""
+    num_rows, depth, width = board[NUM_ROWS], board[DEPTH], board[WIDTH]
+    x = numba.carray(address(board[X]), (num_rows, depth), np.float32)
+    bias = numba.carray(address(board[BIAS]), (board[NUM_PANELS] * PANEL,), np.float32)
+    out = numba.carray(address(board[OUT]), (num_rows, width), np.float32)
+    wide = np.empty((1, depth if num_rows >= MANY_ROWS else 1, PANEL), np.float32)
+    share = board[SHARE]
+    first = add(board, NEXT, share)
+    while first < board[NUM_PANELS]:
+        for panel in range(first, min(first + share, board[NUM_PANELS])):
+            column = panel * PANEL
+            if num_rows < MANY_ROWS or not board[IS_NARROW]:
+                _fill(x, panels, bias, panel, out, column)
+            else:  # each is widened once
+                _widen(panels, panel, wide)
+                _fill(x, wide, bias[column : column + PANEL], 0, out, column)
+        first = add(board, NEXT, share)
 
-    Shapes: x [T, K], panels and bias of `panelled`, out [T, N].
+
+@inlined
+def _take_part(board: Board) -> None:
+    shape = board[NUM_PANELS], board[DEPTH], PANEL
+    if board[IS_NARROW]:
+        _take_panels(board, numba.carray(address(board[PANELS]), shape, np.uint16))
+    else:
+        _take_panels(board, numba.carray(address(board[PANELS]), shape, np.float32))
+
+
+@compiled
+def multiply(board: Board, weight: Board, x: Floats, out: Floats, patience: int) -> None:
+    """The rows of x by a weight, with whoever helps at this board. With `patience`, help there
+    instead, until nobody has asked for so many turns.
+
+    Shapes: weight of `PanelLinear`, x [T, K], out [T, N].
     """
-    for panel in range(first, last):
-        _fill(x, panels, bias, panel, out, panel * PANEL)
-
-
-@compiled
-def multiply_narrow(
-    x: Floats, panels: Halves, bias: Floats, first: int, last: int, out: Floats
-) -> None:
-    """The same with panels of bfloat16; for many rows each is widened once."""
-    if x.shape[0] < MANY_ROWS:
-        for panel in range(first, last):
-            _fill(x, panels, bias, panel, out, panel * PANEL)
+    if patience > 0:
+        num_turns, last = 0, 0
+        while num_turns < patience:
+            ticket = read(board, TICKET)
+            if ticket == last or ticket % 2 == 0:
+                num_turns += 1
+                pause()
+                continue
+            add(board, NUM_AT_IT, 1)
+            if read(board, TICKET) == ticket:
+                _take_part(board)
+            add(board, NUM_AT_IT, -1)
+            num_turns, last = 0, ticket
         return
-    wide = np.empty((1, x.shape[1], PANEL), np.float32)
-    for panel in range(first, last):
-        _widen(panels, panel, wide)
-        column = panel * PANEL
-        _fill(x, wide, bias[column : column + PANEL], 0, out, column)
+    board[PRODUCT : PRODUCT + weight.size] = weight
+    board[X], board[NUM_ROWS], board[OUT] = x.ctypes.data, x.shape[0], out.ctypes.data
+    board[SHARE] = max(1, weight[NUM_PANELS - PRODUCT] // SHARES)
+    write(board, NEXT, 0)
+    write(board, TICKET, read(board, TICKET) + 1)
+    _take_part(board)
+    write(board, TICKET, read(board, TICKET) + 1)
+    num_turns = 0
+    while read(board, NUM_AT_IT) > 0:  # of what they took
+        num_turns += 1
+        pause()
+        if num_turns % YIELD_EVERY == 0:
+            yield_core()
 
 
 def panelled(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[Halves | Floats, Floats]:
@@ -176,3 +234,10 @@ def panelled(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[Halves | 
         some = np.asarray(values[at * PANEL : (at + 1) * PANEL])
         panels[at, :, : len(some)] = some.T
     return panels, starts
+
+
+def written_up(panels: Halves | Floats, bias: Floats, num_outputs: int) -> Board:
+    """A weight as `multiply` takes it. Both arrays must stay where they are."""
+    addresses = panels.ctypes.data, bias.ctypes.data
+    shape = panels.shape[:2]
+    return np.array([addresses[0], *shape, addresses[1], num_outputs, panels.dtype == np.uint16])

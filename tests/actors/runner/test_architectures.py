@@ -160,10 +160,11 @@ def tell_with_two_threads() -> None:
     from architectures import build as build_model
 
     from outrider.actors.runner.cpu import linear
+    from outrider.actors.runner.cpu.threads import share_among
     from outrider.actors.runner.model_loader import from_model
 
     linear.LEAST_SHARED = 0
-    torch.set_num_threads(2)
+    share_among(2)
     for kind in ("PanelLinear", "PackedLinear"):
         linear.can_multiply = lambda kind=kind: kind == "PanelLinear"  # type: ignore[misc]
         for name in ("llama", "gemma2", "gpt2"):

@@ -10,6 +10,7 @@ from outrider.actors.text.grammar import GrammarMatcher
 from outrider.actors.transport.messages import Open, Verify
 from outrider.actors.transport.rows import LogitsParams, OpenRow, SamplingRow, VerifyRow
 from outrider.actors.transport.worker_spec import WorkerSpec
+from outrider.actors.workers import target as module
 from outrider.actors.workers.loading import load_worker
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -77,6 +78,40 @@ def test_a_mask_that_is_known_is_not_made_again(target, monkeypatch):
     target.handle(asked(texts, 2, ()))
     with pytest.raises(ZeroDivisionError):
         target.handle(asked({i: target.find(i).ids[len(PROMPT) :] for i in ROWS}, 3, ()))
+
+
+def test_edits_of_rows_without_proposals_are_made_before_they_are_asked_for(target, monkeypatch):
+    made, make = [], module.logits_edits
+    monkeypatch.setattr(module, "logits_edits", lambda *a, **kw: made.append(a) or make(*a, **kw))
+    written(target, is_ahead=True, num_rounds=1)
+    assert len(made) == 2
+    texts = {i: target.find(i).ids[len(PROMPT) :] for i in ROWS}
+    target.handle(asked(texts, 2, ()))
+    assert len(made) == 2
+    target.advance()
+    texts = {i: target.find(i).ids[len(PROMPT) :] for i in ROWS}
+    target.handle(asked(texts, 3, (9,)))  # not what was foreseen
+    assert len(made) == 4
+
+
+def test_edits_are_not_foreseen_of_a_text_that_could_not_be_taken_in(target, monkeypatch):
+    written(target, is_ahead=False, num_rounds=1)
+    take, failing = module.LogitsProcessor.take, [target.find(1).processor]
+
+    def once(self, ids):
+        if self in failing and failing.remove(self) is None:
+            raise InvalidRequest("Got a text that takes too long")
+        take(self, ids)
+
+    monkeypatch.setattr(module.LogitsProcessor, "take", once)
+    made, make = [], module.logits_edits
+    monkeypatch.setattr(module, "logits_edits", lambda *a, **kw: made.append(a) or make(*a, **kw))
+    target.advance()
+    assert not failing
+    assert not made
+    texts = {i: target.find(i).ids[len(PROMPT) :] for i in ROWS}
+    target.handle(asked(texts, 2, ()))
+    assert len(made) == 1
 
 
 def test_an_error_waits_until_it_is_asked_for(target, monkeypatch):

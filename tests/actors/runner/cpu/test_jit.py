@@ -10,8 +10,7 @@ from outrider.actors.runner.runner import Runner
 ENTRIES: list[Any] = [
     paged_attention.attend_projected,
     paged_attention.attend_step,
-    matmul.multiply_narrow,
-    matmul.multiply_wide,
+    matmul.multiply,
     layer_ops.add_norm_rows,
     layer_ops.gate_rows,
     layer_ops.norm_rows,

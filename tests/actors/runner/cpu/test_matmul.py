@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from hashlib import sha256
 from typing import Any
 
@@ -14,7 +15,15 @@ import torch.nn.functional as F
 
 from outrider.actors.runner.cpu import linear
 from outrider.actors.runner.cpu.linear import PackedLinear, PanelLinear, can_pack_onednn, packed
-from outrider.actors.runner.cpu.matmul import MANY_ROWS, PANEL, TILE_ROWS, can_multiply, panelled
+from outrider.actors.runner.cpu.matmul import (
+    MANY_ROWS,
+    PANEL,
+    TILE_ROWS,
+    can_multiply,
+    multiply,
+    panelled,
+)
+from outrider.actors.runner.cpu.threads import PATIENCE, Team
 from outrider.kernels.cpu.arithmetic import fma
 
 pytestmark = pytest.mark.skipif(not can_multiply(), reason="this CPU has no fused multiply-add")
@@ -107,19 +116,61 @@ def test_a_smaller_cpu_has_the_same_bits() -> None:
 
 
 @pytest.mark.parametrize("num_threads", [2, 3, 7])
-def test_threads_share_what_is_large(num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight, bias, x = made(5 * PANEL + 1, 40, is_narrow=True)
-    alone = PanelLinear(weight, bias)
-    monkeypatch.setattr(linear.Threads, "num", num_threads)
-    wanted = [alone(x[:rows]) for rows in ROWS]
-    assert alone.shares == [(0, 6)]  # small products stay with one
-    monkeypatch.setattr(linear, "LEAST_SHARED", weight.numel())
-    shared = PanelLinear(weight, bias)
+@pytest.mark.parametrize("is_narrow", [True, False])
+def test_threads_share_a_product(
+    num_threads: int, is_narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight, bias, x = made(5 * PANEL + 1, 40, is_narrow=is_narrow)
+    ours = PanelLinear(weight, bias)
+    wanted = [ours(x[:rows]) for rows in ROWS]
+    asked: list[Any] = []
+    team = Team(lambda *args: asked.append(args[-1]) or multiply(*args))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(linear, "TEAM", team)
+    monkeypatch.setattr(linear, "LEAST_SHARED", 0)
     for num in (num_threads, 1, num_threads):  # as they are told between two steps
         monkeypatch.setattr(linear.Threads, "num", num)
-        for rows, expected in zip(ROWS, wanted, strict=True):
-            assert torch.equal(shared(x[:rows]), expected)
-        assert len(shared.shares) == num
+        for _ in range(20):
+            for rows, expected in zip(ROWS, wanted, strict=True):
+                assert torch.equal(ours(x[:rows]), expected)
+    assert asked.count(PATIENCE) >= num_threads - 1
+
+
+def test_a_small_product_is_nobodys_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, bias, x = made(5, 40, is_narrow=True)
+    monkeypatch.setattr(linear, "TEAM", None)
+    monkeypatch.setattr(linear.Threads, "num", 2)
+    assert torch.equal(PanelLinear(weight, bias)(x), PanelLinear(weight, bias)(x))
+
+
+def test_two_threads_with_products_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has the helpers, the other does its own alone."""
+    weight, bias, x = made(70 * PANEL, 64, is_narrow=True)
+    ours = PanelLinear(weight, bias)
+    monkeypatch.setattr(linear, "TEAM", Team(multiply))
+    monkeypatch.setattr(linear, "LEAST_SHARED", 0)
+    monkeypatch.setattr(linear.Threads, "num", 3)
+    wanted = [ours(x[:rows]) for rows in range(1, 5)]
+
+    def one(number: int) -> bool:
+        rows = number % 4 + 1
+        return torch.equal(ours(x[:rows]), wanted[rows - 1])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(one, range(400)))
+
+
+def test_helpers_leave_when_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, bias, x = made(5 * PANEL, 40, is_narrow=True)
+    team, ours = Team(multiply), PanelLinear(weight, bias)
+    monkeypatch.setattr(linear, "TEAM", team)
+    monkeypatch.setattr(linear, "LEAST_SHARED", 0)
+    monkeypatch.setattr(linear.Threads, "num", 3)
+    for _ in range(3):
+        ours(x)
+        first = team.helpers
+        assert len(first) == 2
+        wait(first)  # they end by themselves
+    assert all(helper.exception() is None for helper in first)
 
 
 @pytest.mark.skipif(not can_pack_onednn(torch.float32), reason="oneDNN does not pack here")
