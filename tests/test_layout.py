@@ -75,6 +75,7 @@ PREFIXES = {
             "actors/",
             "kernels/cuda/",
             "kernels/torch_backend.py",
+            "cluster/api/response/reply/",
             "cluster/bench/",
             "cluster/demo/",
         ),

@@ -53,8 +53,24 @@ class Tokenizer:
         return set(self._tokenizer.all_special_ids)
 
     @property
+    def special_texts(self) -> set[str]:
+        """What tokens that are no text look like."""
+        return set(self._tokenizer.all_special_tokens)
+
+    @property
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
+
+    @property
+    def chat_template(self) -> str:
+        """The text of it, or of all of them; empty where there is none."""
+        template = self._tokenizer.chat_template or ""
+        return "\n".join(template.values()) if isinstance(template, dict) else template
+
+    @property
+    def response_template(self) -> Mapping[str, Any] | None:
+        """The model's own word on how its answers are read, as transformers has it."""
+        return getattr(self._tokenizer, "response_template", None)
 
     def encode(self, text: str, adds_special: bool = True) -> list[int]:
         """The ids of a text, with the special tokens that the model's tokenizer adds."""
@@ -63,6 +79,10 @@ class Tokenizer:
     def decode(self, ids: Many[int]) -> str:
         """The text of ids, special tokens left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def decode_all(self, ids: Many[int]) -> str:
+        """The text of ids, special tokens with it."""
+        return str(self._tokenizer.decode(list(ids)))
 
     def token_text(self, token_id: int) -> str:
         """One token's text by itself; empty for a special one."""
@@ -73,9 +93,7 @@ class Tokenizer:
 
     def reads(self, name: str) -> bool:
         """Whether the chat template has anything to do with a variable of this name."""
-        template = self._tokenizer.chat_template or ""
-        texts = template.values() if isinstance(template, dict) else (template,)
-        return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
+        return re.search(rf"\b{re.escape(name)}\b", self.chat_template) is not None
 
     def render_chat(
         self,
@@ -93,7 +111,7 @@ class Tokenizer:
                 "expected a prompt (/v1/completions)",
                 "messages",
             )
-        if tools and not self._has_place_for_tools:
+        if tools and not self.has_place_for_tools:
             raise InvalidRequest(
                 "Got tools for a model whose chat template has no place for them, expected none",
                 "tools",
@@ -108,7 +126,7 @@ class Tokenizer:
         return self._render(messages, tools, options)
 
     @cached_property
-    def _has_place_for_tools(self) -> bool:
+    def has_place_for_tools(self) -> bool:
         """Whether the chat template writes them anywhere."""
         chat = [{"role": "user", "content": "Hello"}]
         try:

@@ -65,6 +65,7 @@ class Capabilities(Reply):
     limits: RequestLimits
     structured_outputs: list[str]
     prefix_cache: bool  # what prompts that begin alike share is not computed again
-    tool_parser: str | None  # the format of tool calls; null: tools are refused
+    tool_format: str | None  # of calls; null: tools need a tool_choice of "required" or a name
+    reasoning: bool  # thoughts are told apart from content
     media_types: list[str]  # of /v1/generate
     endpoints: dict[str, dict[str, Parameter]]  # by method and path ("GET /health"), by name

@@ -145,8 +145,8 @@ class ChatRequest(OpenAIRequest, TemplateFields):
     tool_choice: ToolChoice | None = Field(
         default=None, description='"none", "auto", "required" or an object that names a tool'
     )
-    parallel_tool_calls: Annotated[bool | None, only(True)] = Field(
-        default=None, description="true"
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="true or false; false: at most one call, the first"
     )
 
     @model_validator(mode="after")

@@ -18,8 +18,9 @@ class PromptTokensDetails(Reply):
 
 
 class CompletionTokensDetails(Reply):
-    """What became of the client's own `prediction`; other drafts are in `metrics`."""
+    """Thoughts, and what became of the client's own `prediction`; other drafts are in `metrics`."""
 
+    reasoning_tokens: int  # of the thoughts that are told apart
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
@@ -112,8 +113,10 @@ class ChatReply(Reply):
 
     role: Literal["assistant"] = "assistant"
     content: str | None
+    reasoning_content: str | None = omitted_if_none()  # what it thought before it spoke
     refusal: None = None
     tool_calls: list[ToolCall] | None = omitted_if_none()
+    tool_call_errors: list[str] | None = omitted_if_none()  # why what began as a call is content
 
 
 class ChatChoice(Reply):

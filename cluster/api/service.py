@@ -8,6 +8,8 @@ from outrider.actors.errors import ShuttingDown
 
 if TYPE_CHECKING:
     from outrider.actors.engine.engine import Engine
+    from outrider.actors.text.tokenizer import Tokenizer
+    from outrider.cluster.api.response.reply.reply_format import ReplyFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,10 @@ class Service:
     model_name: str
     limits: ApiLimits = ApiLimits()
     sees_clients: bool = True  # False behind a proxy whose own address requests come from
-    tool_parser: str | None = None  # how the model writes tool calls; None: it does not
+    response_template: str = "auto"  # how the model writes thoughts and calls (format_of)
     engine: "Engine | None" = None
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
+    _format: "tuple[Tokenizer, str, ReplyFormat] | None" = None
 
     @property
     def is_ready(self) -> bool:
@@ -45,6 +48,16 @@ class Service:
         health = self.engine.health()
         is_target_up = all(w.state == "up" for w in health.workers if w.role == "target")
         return is_target_up and health.status != "failed"
+
+    @property
+    def reply_format(self) -> "ReplyFormat":
+        """How the model writes its answers. Raises ShuttingDown, InvalidConfig."""
+        from outrider.cluster.api.response.reply.reply_format import format_of
+
+        tokenizer, setting = self.started_engine.tokenizer, self.response_template
+        if self._format is None or self._format[:2] != (tokenizer, setting):
+            self._format = tokenizer, setting, format_of(tokenizer, setting)
+        return self._format[2]
 
     @property
     def started_engine(self) -> "Engine":

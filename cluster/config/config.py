@@ -130,8 +130,13 @@ class HttpSection(_Section):
     logs_requests: bool = Field(
         default=True, description="true or false: a line of JSON for each request; never its text"
     )
-    tool_parser: Literal["hermes", "llama3_json"] | None = Field(
-        default=None, description="'hermes' or 'llama3_json': how the model writes tool calls"
+    response_template: Literal[
+        "auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "qwen3_coder"
+    ] = Field(
+        default="auto",
+        description="how the model writes thoughts and calls of tools: 'auto' (as its own "
+        "response_template or its chat template shows), 'none' (all is content), 'hermes', "
+        "'llama3_json', 'mistral', 'pythonic' or 'qwen3_coder'",
     )
 
     @property

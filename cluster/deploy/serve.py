@@ -59,7 +59,7 @@ class EngineReplica:
             config.model.served_name,
             api_limits(config),
             sees_clients=config.http.shows_client_addresses,
-            tool_parser=config.http.tool_parser,
+            response_template=config.http.response_template,
         )
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
@@ -69,6 +69,7 @@ class EngineReplica:
         try:
             rules = policy(self._config)
             self._service.engine = await self._start()
+            log.info("answers are read as %s", self._service.reply_format)
             heap.freeze()
         except Exception as error:
             if self._board is not None:

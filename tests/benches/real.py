@@ -87,9 +87,10 @@ async def beside_peers(args, model):
         for num in args.streams:
             work = Work(asked[num], args.tokens, 0.0, num)
             case = await compare(
-                work, field, args.repeats, time.monotonic() + 60 * args.minutes, show
+                work, field, args.repeats, time.monotonic() + 60 * args.minutes, show, tell
             )
-            tell(case, num)
+            for name, reason in case.failures.items():
+                print(f"  {name}: {reason}")
     finally:
         for contender in field:
             await contender.close()
@@ -119,17 +120,17 @@ def four_bits(plan, model):
     return [contender]
 
 
-def tell(case, num):
-    print(f"\n{num} stream{'s' if num > 1 else ''}, {case.work.num_tokens} tokens each")
+def tell(case):
+    """After each repeat: a run that is ended early has said something."""
+    num, tokens = case.work.num_streams, case.work.num_tokens
+    print(f"\n{num} stream{'s' if num > 1 else ''}, {tokens} tokens each")
     ours = [case.best(name) for name in case.contenders(is_ours=True)]
     for series in ours:
         print(f"  {series.name:<48} {case.rate(series):7.1f} tokens/s")
     for name in case.contenders(is_ours=False):
         best = case.best(name)
         ratios = "; ".join(f"{one.name} {case.ratio(one, best)}" for one in ours)
-        print(f"  {best.name:<48} {case.rate(best):7.1f} tokens/s   {ratios}")
-    for name, reason in case.failures.items():
-        print(f"  {name}: {reason}")
+        print(f"  {best.name:<48} {case.rate(best):7.1f} tokens/s   {ratios}", flush=True)
 
 
 async def answers(args, model):

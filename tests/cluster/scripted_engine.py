@@ -43,6 +43,8 @@ class Pieces:
 
     FIRST_CHARACTER = 1000  # ids from here on
     longest_token = 1000
+    chat_template, response_template = "", None
+    special_texts: frozenset[str] = frozenset()
 
     def __init__(self, text: str) -> None:
         self._pieces = re.findall(r" <b>.*?</b>| &amp;|\n|[^\S\n]*(?:\w+|[^\w\s])|[^\S\n]+", text)

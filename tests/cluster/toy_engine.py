@@ -46,12 +46,18 @@ class ToyTokenizer:
     """Characters as ids."""
 
     longest_token = 4  # so that what is too long in tokens is not too long in characters
+    chat_template = ""
+    response_template: Mapping[str, Any] | None = None
+    has_place_for_tools = True
+    special_texts: frozenset[str] = frozenset()
 
     def encode(self, text: str, adds_special: bool = True) -> list[int]:
         return [min(ord(letter), VOCAB_SIZE - 1) for letter in text]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
+
+    decode_all = decode
 
     def token_text(self, token_id: int) -> str:
         return self.decode([token_id])

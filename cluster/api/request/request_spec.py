@@ -39,6 +39,7 @@ class RequestSpec:
     resumed: Sequence[Resumed] = ()  # one a choice, or none
     seed: int | None = None
     keeps_output: bool = True  # False: only the prompt is of interest
+    shows_special: bool = False  # what reads the answer needs special tokens in its text
 
 
 async def job_of(service: Service, body: GenerationFields, spec: RequestSpec, prefix: str) -> Job:
@@ -129,7 +130,7 @@ def _sampling(
         max_tokens=spec.max_tokens,
         stop=body.stops,
         includes_stop=bool(body.include_stop_str_in_output),
-        skips_special=body.skip_special_tokens is not False,
+        skips_special=body.skip_special_tokens is not False and not spec.shows_special,
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignores_eos=bool(body.ignore_eos),
         logit_bias=tuple(sorted((body.logit_bias or {}).items())),

@@ -1,37 +1,42 @@
-"""One answer of a chat, whole and piece by piece: text, tool calls, log-probabilities."""
+"""One answer of a chat, whole and piece by piece: thoughts, text, tool calls, log-probabilities."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from outrider.actors.scheduling.request import OutputDelta
-from outrider.clients.schema.messages import ToolCall
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.clients.schema.openai_responses import ChatFinish, ChatReply
 from outrider.cluster.api.request.job import Job
-from outrider.cluster.api.request.tools.offer import OfferedTools, tool_call
-from outrider.cluster.api.request.tools.parser import ToolParser
+from outrider.cluster.api.request.tools.offer import call_id, tool_call
 from outrider.cluster.api.response.logprobs import chat_logprobs
+from outrider.cluster.api.response.reply.reply_delta import CallDelta, ReplyDelta
+from outrider.cluster.api.response.reply.reply_format import ReplyReading
 
 
 class ChatText:
-    """One answer's text as it comes, its tool calls taken out where tools were offered."""
+    """One answer as it comes, read as its model writes."""
 
-    def __init__(self, offer: OfferedTools | None) -> None:
-        self._parser: ToolParser | None = offer.parser() if offer else None
+    def __init__(self, reading: ReplyReading | None) -> None:
+        self._parser = None if reading is None else reading.parser()
+        self._most_calls = 1 if reading is not None and reading.has_one_call else None
         self.num_calls = 0
+        self.reasoning = ""
 
-    def push(self, chunk: OutputDelta) -> tuple[str, list[ToolCall]]:
-        """The content and the calls that became certain with one commit."""
+    def push(self, chunk: OutputDelta) -> ReplyDelta:
+        """What became certain with one commit."""
         if self._parser is None:
-            return chunk.text, []
-        content, calls = self._parser.push(chunk.text)
+            return ReplyDelta(chunk.text)
+        told = self._parser.push(chunk.text)
         if chunk.finish_reason is not None:
-            rest = self._parser.finish()
-            content += rest.content
-            calls = [*calls, *rest.calls]
-        self.num_calls += len(calls)
-        return content, [tool_call(call) for call in calls]
+            told += self._parser.finish()
+        told.calls = [call for call in told.calls if self._counts(call)]
+        self.reasoning += told.reasoning
+        return told
+
+    def _counts(self, call: CallDelta) -> bool:
+        self.num_calls += call.name is not None
+        return self._most_calls is None or self.num_calls <= self._most_calls
 
     def reason(self, chunk: OutputDelta) -> ChatFinish | None:
         """Why the answer ended with this commit, if it did."""
@@ -42,29 +47,33 @@ class ChatText:
 
 
 def reply_of(
-    chunks: Sequence[OutputDelta], offer: OfferedTools | None
+    chunks: Sequence[OutputDelta], reading: ReplyReading | None
 ) -> tuple[ChatReply, ChatFinish]:
     """A whole answer, and why it ended."""
-    text, content, calls = ChatText(offer), "", list[ToolCall]()
+    text, told = ChatText(reading), ReplyDelta()
     for chunk in chunks:
-        piece, found = text.push(chunk)
-        content += piece
-        calls += found
+        told += text.push(chunk)
     reason = text.reason(chunks[-1])
     assert reason is not None, "the engine ended a sequence without saying why"
-    if not calls:
-        return ChatReply(content=content), reason
-    return ChatReply(content=content or None, tool_calls=calls), reason
+    calls = [tool_call(call.name, call.arguments) for call in told.calls if call.name is not None]
+    reply = ChatReply(
+        content=(told.content or None) if calls else told.content,
+        reasoning_content=told.reasoning or None,
+        tool_calls=calls or None,
+        tool_call_errors=told.errors or None,
+    )
+    return reply, reason
 
 
 class ChatChoiceWriter:
     """Writes one commit as a choice of `chat.completion.chunk`; the first one names the role."""
 
-    def __init__(self, job: Job, body: ChatRequest, offer: OfferedTools | None) -> None:
+    def __init__(self, job: Job, body: ChatRequest, reading: ReplyReading | None) -> None:
         self._tokenizer = job.engine.tokenizer
         self._num_top = body.num_top_logprobs if body.logprobs else None
         self._has_ids = bool(body.return_token_ids)
-        self._texts = [ChatText(offer) for _ in job.requests]
+        self._texts = [ChatText(reading) for _ in job.requests]
+        self._num_calls = [0 for _ in job.requests]  # that were written
         self._unopened = set(range(len(job.requests)))  # choices that wrote nothing yet
 
     def write(self, index: int, chunk: OutputDelta) -> str:
@@ -80,18 +89,37 @@ class ChatChoiceWriter:
             f'"logprobs": {logprobs}, "finish_reason": {json.dumps(reason)}{ids}}}'
         )
 
+    @property
+    def num_reasoning(self) -> int:
+        """Tokens of the thoughts so far, of all choices."""
+        return sum(num_tokens(self._tokenizer, text.reasoning) for text in self._texts)
+
     def _delta(self, index: int, chunk: OutputDelta) -> dict[str, Any]:
-        text = self._texts[index]
-        num_before = text.num_calls
-        content, calls = text.push(chunk)
+        told = self._texts[index].push(chunk)
         delta: dict[str, Any] = {}
         if index in self._unopened:
             self._unopened.discard(index)
             delta["role"] = "assistant"
-        if content or not calls:
-            delta["content"] = content
-        if calls:
-            delta["tool_calls"] = [
-                {"index": at, **call.model_dump()} for at, call in enumerate(calls, num_before)
-            ]
+        if told.reasoning:
+            delta["reasoning_content"] = told.reasoning
+        if told.calls:
+            delta["tool_calls"] = [self._call(index, call) for call in told.calls]
+        if told.errors:
+            delta["tool_call_errors"] = told.errors
+        if told.content or not (told.reasoning or told.calls):
+            delta["content"] = told.content
         return delta
+
+    def _call(self, index: int, call: CallDelta) -> dict[str, Any]:
+        if call.name is None:
+            at = self._num_calls[index] - 1
+            return {"index": at, "function": {"arguments": call.arguments}}
+        at = self._num_calls[index]
+        self._num_calls[index] += 1
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"index": at, "id": call_id(), "type": "function", "function": function}
+
+
+def num_tokens(tokenizer: Any, text: str) -> int:
+    """Of a text by itself: the same however it was committed."""
+    return len(tokenizer.encode(text, adds_special=False)) if text else 0

@@ -29,13 +29,16 @@ class OpenAIEvents:
         write_choice: WriteChoice,
         body: OpenAIRequest,
         first_extra: str = "",
+        num_reasoning: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`num_reasoning`: tokens of thoughts in what was written."""
         opening = json.dumps({**job.envelope, "object": kind})[:-1]  # its brace stays open
         self._head = f'data: {opening}, "choices": ['
         self._write_choice = write_choice
         self._has_usage = body.includes_usage
         self._counts_usage = body.counts_usage
         self._counter = UsageCounter.of(job)
+        self._num_reasoning = num_reasoning
         # The seed goes out with the first event.
         self._next_extra = f', "seed": {job.seed}{first_extra}'
         self._num_open = len(job.requests)
@@ -47,8 +50,10 @@ class OpenAIEvents:
     def chunk(self, index: int, chunk: OutputDelta) -> bytes:
         """One commit of one choice."""
         self._counter.add(index, chunk)
+        choice = self._write_choice(index, chunk)
         tail, self._next_extra = self._next_extra, ""
         if self._counts_usage:
+            self._counter.num_reasoning = self._num_reasoning()
             tail += f', "usage": {self._counter.usage().model_dump_json()}'
         elif self._has_usage:
             tail += ', "usage": null'
@@ -56,12 +61,13 @@ class OpenAIEvents:
             self._num_open -= 1
             if self._num_open == 0 and not self._has_usage:
                 tail += f', "metrics": {self._counter.metrics().model_dump_json()}'
-        return f"{self._head}{self._write_choice(index, chunk)}]{tail}}}\n\n".encode()
+        return f"{self._head}{choice}]{tail}}}\n\n".encode()
 
     def end(self) -> bytes:
         """Usage, where asked for, and the end mark."""
         if not self._has_usage:
             return DONE
+        self._counter.num_reasoning = self._num_reasoning()
         usage, metrics = self._counter.usage(), self._counter.metrics()
         tail = f'], "usage": {usage.model_dump_json()}, "metrics": {metrics.model_dump_json()}}}'
         return f"{self._head}{tail}\n\n".encode() + DONE

@@ -25,6 +25,7 @@ class UsageCounter:
         self._k = k  # the most tokens a step may draft for this request
         self._num_resumed = num_resumed  # tokens generated before a resume
         self._num_tokens = 0
+        self.num_reasoning = 0  # of them thoughts
         self._num_rounds = 0
         self._num_predicted = 0  # tokens drafted from the client's prediction
         self._num_predicted_accepted = 0
@@ -64,6 +65,7 @@ class UsageCounter:
             total_tokens=self._num_prompt_tokens + num_tokens,
             prompt_tokens_details=PromptTokensDetails(cached_tokens=self._num_cached),
             completion_tokens_details=CompletionTokensDetails(
+                reasoning_tokens=min(self.num_reasoning, num_tokens),
                 accepted_prediction_tokens=self._num_predicted_accepted,
                 rejected_prediction_tokens=self._num_predicted - self._num_predicted_accepted,
             ),

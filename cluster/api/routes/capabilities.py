@@ -43,7 +43,8 @@ def routes(service: Service) -> APIRouter:
             limits=_limits(service.limits),
             structured_outputs=[kind.value for kind in GrammarKind],
             prefix_cache=info.has_prefix_cache,
-            tool_parser=service.tool_parser,
+            tool_format=service.reply_format.name,
+            reasoning=service.reply_format.thinks,
             media_types=["application/json", MSGPACK],
             endpoints={
                 f"{method.upper()} {path}": _parameters(body_of(operation))

@@ -14,11 +14,12 @@ from outrider.cluster.api.request.job import Job, unless_gone
 from outrider.cluster.api.request.prompts import chat_ids
 from outrider.cluster.api.request.request_spec import RequestSpec, check_model, job_of
 from outrider.cluster.api.request.tools.offer import OfferedTools, offer_of
-from outrider.cluster.api.response.chat_choice import ChatChoiceWriter, reply_of
+from outrider.cluster.api.response.chat_choice import ChatChoiceWriter, num_tokens, reply_of
 from outrider.cluster.api.response.collection import Collection
 from outrider.cluster.api.response.event_stream import EventStream
 from outrider.cluster.api.response.logprobs import chat_logprobs, prompt_logprobs
 from outrider.cluster.api.response.openai_events import OpenAIEvents
+from outrider.cluster.api.response.reply.reply_format import ReplyReading, reading_of
 from outrider.cluster.api.routes.openapi import documented
 from outrider.cluster.api.service import Service
 
@@ -35,28 +36,34 @@ def routes(service: Service) -> APIRouter:
     async def chat(request: Request) -> Response:
         body = await parsed_body(request, ChatRequest, service.limits.max_body_bytes)
         check_model(service, body.model)
-        offer = offer_of(body, service.tool_parser)
-        job = await _job(service, body, offer)
+        offer = offer_of(body, service.reply_format.tools)
+        job, reading = await _job(service, body, offer)
         if body.stream:
-            write = ChatChoiceWriter(job, body, offer).write
+            writer = ChatChoiceWriter(job, body, reading)
             ids = json.dumps(job.requests[0].prompt_ids)
             extra = f', "prompt_token_ids": {ids}' if body.return_token_ids else ""
-            events = OpenAIEvents(job, "chat.completion.chunk", write, body, extra)
+            kind, thoughts = "chat.completion.chunk", lambda: writer.num_reasoning
+            events = OpenAIEvents(job, kind, writer.write, body, extra, thoughts)
             return EventStream(job, events)
         collection = Collection(job)
         await unless_gone(request.receive, job.run(collection.on_chunk))
-        return await collection.written(partial(_whole, job, collection, body, offer))
+        return await collection.written(partial(_whole, job, collection, body, reading))
 
     return router
 
 
-async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) -> Job:
-    engine = service.started_engine
-    ids = await chat_ids(engine, body.messages, offer.tools if offer else (), body)
+async def _job(
+    service: Service, body: ChatRequest, offer: OfferedTools | None
+) -> tuple[Job, ReplyReading | None]:
+    engine, form = service.started_engine, service.reply_format
+    is_forced = offer is not None and offer.forced is not None
+    has_place = not is_forced or engine.tokenizer.has_place_for_tools
+    ids = await chat_ids(engine, body.messages, offer.tools if offer and has_place else (), body)
     limit = body.token_limit
     if limit is None:  # OpenAI's default: as far as the context goes
         limit = max(1, engine.info.max_model_len - len(ids))
     grammar, param = grammar_of(body)
+    reading = reading_of(form, body, offer, ids, engine.tokenizer, has_grammar=grammar is not None)
     if offer is not None and offer.forced is not None:
         grammar, param = offer.forced, "tools"
     spec = RequestSpec(
@@ -67,16 +74,19 @@ async def _job(service: Service, body: ChatRequest, offer: OfferedTools | None) 
         grammar,
         param,
         seed=body.seed,
+        shows_special=reading is not None and form.shows_special,
     )
-    return await job_of(service, body, spec, "chatcmpl")
+    return await job_of(service, body, spec, "chatcmpl"), reading
 
 
 def _whole(
-    job: Job, collection: Collection, body: ChatRequest, offer: OfferedTools | None
+    job: Job, collection: Collection, body: ChatRequest, reading: ReplyReading | None
 ) -> Response:
     tokenizer, choices = job.engine.tokenizer, []
     for index, chunks in enumerate(collection.chunks):
-        message, reason = reply_of(chunks, offer)
+        message, reason = reply_of(chunks, reading)
+        thoughts = message.reasoning_content or ""
+        collection.counter.num_reasoning += num_tokens(tokenizer, thoughts)
         choices.append(
             ChatChoice(
                 index=index,

@@ -96,8 +96,11 @@ async def compare(
     max_repeats: int,
     deadline_s: float,
     progress: Progress,
+    told: Callable[[Case], None] = lambda _: None,
 ) -> Case:
-    """deadline_s: of time.monotonic(); after it no repeat begins, once there are a few."""
+    """deadline_s: of time.monotonic(); after it no repeat begins, once there are a few. `told` is
+    what there is after each repeat.
+    """
     case = Case(work, [], {})
     chosen: list[tuple[Contender, Series]] = []
     for contender in contenders:
@@ -117,6 +120,7 @@ async def compare(
         for contender, series in chosen:
             progress(f"repeat {repeat + 1}: {series.name}")
             series.add(await _ran(contender, work, series.setting))
+        told(case)
     return case
 
 

@@ -148,7 +148,7 @@ async def test_a_bad_field_of_a_completion(
         ),
         ({"top_logprobs": 2}, "top_logprobs", "2, expected logprobs: true"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "21, expected 0 to 20"),
-        ({"parallel_tool_calls": False}, "parallel_tool_calls", "expected true"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls", "expected true"),
         ({"max_tokens": 3, "max_completion_tokens": 4}, "max_completion_tokens", "one of them"),
         ({"chat_template": "{{ x }}"}, "chat_template", "unknown field"),
         ({"prompt": "hi"}, "prompt", "unknown field"),

@@ -125,7 +125,7 @@ TOOLS: list[ChatCompletionToolParam] = [{"type": "function", "function": {"name"
 async def test_tools_there_and_back(
     strict: openai.AsyncOpenAI, engine: ToyEngine, service: Service
 ) -> None:
-    service.tool_parser, engine.info.max_model_len = "hermes", 500
+    service.response_template, engine.info.max_model_len = "hermes", 500
     engine.script = hermes("weather", ULM)
     first = await strict.chat.completions.create(model="toy", messages=TURNS, tools=TOOLS)
     message = first.choices[0].message
@@ -146,7 +146,7 @@ async def test_tools_there_and_back(
 async def test_streamed_tools(
     strict: openai.AsyncOpenAI, engine: ToyEngine, service: Service
 ) -> None:
-    service.tool_parser, engine.info.max_model_len = "hermes", 500
+    service.response_template, engine.info.max_model_len = "hermes", 500
     engine.script = "Look:" + hermes("weather", ULM)
     async with strict.chat.completions.stream(model="toy", messages=TURNS, tools=TOOLS) as stream:
         whole = await stream.get_final_completion()

@@ -33,7 +33,7 @@ load_all_checks()
 # The description gives types; ranges are in words, so that a body it allows may be refused.
 SKIPPED = CHECKS.get_by_names(["positive_data_acceptance"])
 
-APP = create_app(Service("toy", engine=ToyEngine(), tool_parser="hermes"))
+APP = create_app(Service("toy", engine=ToyEngine(), response_template="hermes"))
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP)
 
 

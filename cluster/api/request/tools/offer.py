@@ -9,45 +9,49 @@ from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.clients.schema.messages import FunctionCall, NamedTool, Tool, ToolCall
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.cluster.api.request.grammar import check_references
-from outrider.cluster.api.request.tools.formats import FORMATS, ToolFormat
-from outrider.cluster.api.request.tools.parser import ParsedToolCall, ToolParser
+from outrider.cluster.api.request.tools.formats import JSON_TEXT, ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """The tools of one chat, in the format of the model that is served."""
+    """The tools of one chat."""
 
     tools: tuple[Tool, ...]
-    format: ToolFormat
     forced: Grammar | None  # the text is a call; None: the model decides
 
-    def parser(self) -> ToolParser:
-        """A parser for one choice's text."""
-        return self.format.parser({tool.function.name for tool in self.tools})
 
-
-def offer_of(body: ChatRequest, tool_parser: str | None) -> OfferedTools | None:
-    """The offer of a request, if it makes one. Raises InvalidRequest."""
+def offer_of(body: ChatRequest, known: ToolFormat | None) -> OfferedTools | None:
+    """The offer of a request, if it makes one. A call can be forced of any model; one whose format
+    of calls is not known is not left to decide. Raises InvalidRequest.
+    """
     tools, choice = body.tools or [], body.tool_choice
     if choice == "none" or (not tools and choice is None):
         return None
     if not tools:
         message = "Got tool_choice without tools, expected tools beside it"
         raise InvalidRequest(message, "tool_choice")
-    if tool_parser is None:
-        message = "Got tools, expected none: this server is not told how its model writes calls"
-        raise InvalidRequest(message, "tools")
     called = _called(tools, choice)
+    if known is None and not called:
+        message = (
+            "Got tools, expected none, or a tool_choice of 'required' or a name: it is not known "
+            "how this model writes calls (http.response_template)"
+        )
+        raise InvalidRequest(message, "tools")
     _check(body, tools, is_forced=bool(called))
-    form = FORMATS[tool_parser]
+    form = known if known is not None and known.is_forced else JSON_TEXT
     forced = form.forced([tool.function for tool in called]) if called else None
-    return OfferedTools(tuple(tools), form, forced)
+    return OfferedTools(tuple(tools), forced)
 
 
-def tool_call(call: ParsedToolCall) -> ToolCall:
+def call_id() -> str:
+    """A new call's."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+def tool_call(name: str, arguments: str) -> ToolCall:
     """A call as the client reads it."""
-    function = FunctionCall(name=call.name, arguments=call.arguments)
-    return ToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)
+    function = FunctionCall(name=name, arguments=arguments)
+    return ToolCall(id=call_id(), type="function", function=function)
 
 
 def _called(tools: Sequence[Tool], choice: str | NamedTool | None) -> list[Tool]:

@@ -33,6 +33,7 @@ async def test_a_completion(http: httpx.AsyncClient) -> None:
         "completion_tokens_details": {
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,
+            "reasoning_tokens": 0,
         },
     }
     assert (body["seed"], body["system_fingerprint"]) == (0, "toy-1")

@@ -52,7 +52,7 @@ async def test_another_model_is_not_served(http: httpx.AsyncClient) -> None:
 
 
 async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: ToyEngine) -> None:
-    service.tool_parser = "hermes"
+    service.response_template = "hermes"
     told = (await http.get("/capabilities")).json()
     assert told["model"]["fingerprint"] == "toy-1"
     speculation = told["speculation"]
@@ -65,7 +65,7 @@ async def test_capabilities(http: httpx.AsyncClient, service: Service, engine: T
         "max_k": 16,
     }
     assert told["structured_outputs"] == ["json", "regex", "choice", "grammar"]
-    assert told["tool_parser"] == "hermes"
+    assert told["tool_format"] == "hermes"
     assert told["prefix_cache"] is True
     assert told["limits"]["prompts"] == service.limits.max_prompts
     parameters = told["endpoints"]["POST /v1/completions"]

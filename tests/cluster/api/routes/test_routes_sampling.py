@@ -161,6 +161,7 @@ async def test_a_prediction_is_drafted_from_and_counted(
     assert usage["completion_tokens_details"] == {
         "accepted_prediction_tokens": 2,
         "rejected_prediction_tokens": 6,
+        "reasoning_tokens": 0,
     }
 
 

@@ -32,7 +32,7 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 @pytest.fixture(params=["hermes", "llama3_json"])
 def written(request: pytest.FixtureRequest, service: Service, engine: ToyEngine) -> str:
     """A call of `weather` as the served model writes it."""
-    service.tool_parser = request.param
+    service.response_template = request.param
     engine.info.max_model_len = 1000
     return hermes("weather", ULM) if request.param == "hermes" else llama("weather", ULM)
 
@@ -58,8 +58,12 @@ async def test_a_streamed_call(http: httpx.AsyncClient, engine: ToyEngine, writt
     choices = [chunk["choices"][0] for chunk in await events(http, URL, CHAT)]
     deltas = [choice["delta"] for choice in choices]
     assert "".join(delta.get("content", "") for delta in deltas) == ""
-    (call,) = [call for delta in deltas for call in delta.get("tool_calls", [])]
-    assert (call["index"], call["function"]["arguments"]) == (0, ULM)
+    first, *others = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert first["id"].startswith("call_")
+    assert (first["index"], first["type"], first["function"]["name"]) == (0, "function", "weather")
+    assert len(others) > 2  # as they were written
+    assert {(call["index"], *call["function"]) for call in others} == {(0, "arguments")}
+    assert "".join(call["function"]["arguments"] for call in [first, *others]) == ULM
     assert choices[-1]["finish_reason"] == "tool_calls"
     assert [choice["finish_reason"] for choice in choices[:-1]] == [None] * (len(choices) - 1)
 
@@ -67,7 +71,7 @@ async def test_a_streamed_call(http: httpx.AsyncClient, engine: ToyEngine, writt
 async def test_two_calls_and_a_text(
     http: httpx.AsyncClient, engine: ToyEngine, service: Service
 ) -> None:
-    service.tool_parser, engine.info.max_model_len = "hermes", 1000
+    service.response_template, engine.info.max_model_len = "hermes", 1000
     engine.script = "Both.\n" + hermes("weather", ULM) + hermes("time", "{}")
     message = (await http.post(URL, json=CHAT)).json()["choices"][0]["message"]
     assert message["content"] == "Both."
@@ -75,7 +79,9 @@ async def test_two_calls_and_a_text(
     assert len({call["id"] for call in message["tool_calls"]}) == 2
     deltas = [chunk["choices"][0]["delta"] for chunk in await events(http, URL, CHAT)]
     calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
-    assert [(c["index"], c["function"]["name"]) for c in calls] == [(0, "weather"), (1, "time")]
+    named = [(c["index"], c["function"]["name"]) for c in calls if "id" in c]
+    assert named == [(0, "weather"), (1, "time")]
+    assert {c["index"] for c in calls if "id" not in c} <= {0, 1}
     assert "".join(delta.get("content", "") for delta in deltas) == "Both."
 
 
@@ -231,3 +237,120 @@ async def test_strict_tools_where_a_call_is_forced(http: httpx.AsyncClient, writ
 async def test_a_server_that_knows_no_format_refuses(http: httpx.AsyncClient) -> None:
     error = (await http.post(URL, json=CHAT)).json()["error"]
     assert (error["param"], error["code"]) == ("tools", "invalid_value")
+
+
+async def test_one_call_where_no_more_are_wanted(
+    http: httpx.AsyncClient, engine: ToyEngine, service: Service
+) -> None:
+    service.response_template, engine.info.max_model_len = "hermes", 1000
+    engine.script = hermes("weather", ULM) + hermes("time", "{}") + " Done."
+    body = CHAT | {"parallel_tool_calls": False}
+    message = (await http.post(URL, json=body)).json()["choices"][0]["message"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["weather"]
+    assert message["content"] == "Done."
+    deltas = [chunk["choices"][0]["delta"] for chunk in await events(http, URL, body)]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert {call["index"] for call in calls} == {0}
+
+
+async def test_what_is_no_call_is_text_with_a_reason(
+    http: httpx.AsyncClient, engine: ToyEngine, service: Service
+) -> None:
+    service.response_template, engine.info.max_model_len = "hermes", 1000
+    engine.script = hermes("sun", "{}")
+    reason = "Got a call of 'sun', expected one of time, weather"
+    (choice,) = (await http.post(URL, json=CHAT)).json()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", engine.script)
+    assert choice["message"]["tool_call_errors"] == [reason]
+    deltas = [chunk["choices"][0]["delta"] for chunk in await events(http, URL, CHAT)]
+    assert [delta["tool_call_errors"] for delta in deltas if "tool_call_errors" in delta] == [
+        [reason]
+    ]
+    assert "".join(delta.get("content", "") for delta in deltas) == engine.script
+
+
+@pytest.mark.parametrize("has_place", [True, False])
+async def test_a_call_can_be_forced_of_any_model(
+    http: httpx.AsyncClient, engine: ToyEngine, has_place: bool
+) -> None:
+    engine.info.max_model_len = 1000
+    engine.tokenizer.has_place_for_tools = has_place
+    engine.script = json.dumps({"name": "weather", "arguments": json.loads(ULM)})
+    body = CHAT | {"tool_choice": "required"}
+    (choice,) = (await http.post(URL, json=body)).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": ULM}
+    shown = engine.tokenizer.decode(engine.requests[0].prompt_ids)
+    assert shown.startswith("[weather]") is has_place
+
+
+THOUGHT = "<think>\nHm. Rain?\n</think>\n\n"
+
+
+@pytest.fixture
+def thinking(service: Service, engine: ToyEngine) -> ToyEngine:
+    """A model that thinks, and calls as Hermes does."""
+    engine.tokenizer.chat_template = '<tool_call> "arguments" </think>'
+    engine.info.max_model_len = 1000
+    return engine
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+@pytest.mark.parametrize("tools", [[WEATHER, TIME], None])
+async def test_thoughts_are_told_apart(
+    http: httpx.AsyncClient, thinking: ToyEngine, tools: Any, is_begun: bool
+) -> None:
+    thinking.script = THOUGHT.removeprefix("<think>" * is_begun) + "It rains. "
+    messages = [{"role": "user", "content": "?" + "<think>\n" * is_begun}]
+    body = CHAT | {"tools": tools, "messages": messages, "stream_options": {"include_usage": True}}
+    told = await events(http, URL, body)
+    deltas = [chunk["choices"][0]["delta"] for chunk in told if chunk["choices"]]
+    streamed = {
+        key: "".join(delta.get(key) or "" for delta in deltas)
+        for key in ("reasoning_content", "content")
+    }
+    del body["stream_options"]
+    whole = (await http.post(URL, json=body)).json()
+    message = whole["choices"][0]["message"]
+    assert {key: message[key] for key in streamed} == streamed
+    assert streamed == {"reasoning_content": "Hm. Rain?", "content": "It rains. "}
+    for usage in (whole["usage"], told[-1]["usage"]):
+        assert usage["completion_tokens_details"]["reasoning_tokens"] == len("Hm. Rain?")
+
+
+async def test_a_question_about_thoughts_is_no_thought(
+    http: httpx.AsyncClient, thinking: ToyEngine
+) -> None:
+    thinking.script = "A tag."
+    chat = [{"role": "user", "content": "What is <think>?"}]
+    message = (await http.post(URL, json=CHAT | {"messages": chat})).json()["choices"][0]["message"]
+    assert (message["content"], message.get("reasoning_content")) == ("A tag.", None)
+
+
+async def test_a_turn_that_goes_on_goes_on_in_its_thoughts(
+    http: httpx.AsyncClient, thinking: ToyEngine
+) -> None:
+    thinking.script = " more</think> Yes."
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<think>Some"}]
+    body = CHAT | {"messages": chat, "continue_final_message": True, "add_generation_prompt": False}
+    message = (await http.post(URL, json=body)).json()["choices"][0]["message"]
+    assert (message["content"], message["reasoning_content"]) == ("Yes.", " more")
+
+
+async def test_a_grammar_says_what_the_text_is(
+    http: httpx.AsyncClient, thinking: ToyEngine
+) -> None:
+    thinking.script = "{}"
+    chat = [{"role": "user", "content": "<think>"}]
+    body = {"model": "toy", "messages": chat, "response_format": {"type": "json_object"}}
+    message = (await http.post(URL, json=body)).json()["choices"][0]["message"]
+    assert (message["content"], message.get("reasoning_content")) == ("{}", None)
+
+
+async def test_special_tokens_are_read_where_they_are_marks(
+    http: httpx.AsyncClient, thinking: ToyEngine, service: Service
+) -> None:
+    thinking.tokenizer.special_texts = frozenset({"[TOOL_CALLS]", "</s>"})
+    for service.response_template in ("hermes", "mistral"):
+        await http.post(URL, json=CHAT | {"max_tokens": 2})
+    assert [each.sampling.skips_special for each in thinking.requests] == [True, False]
