@@ -70,6 +70,8 @@ class Sequence:
         self.max_len = max_len  # positions it may fill: prompt + max_tokens, at most the context
         self.state = State.WAITING
         self.output_ids = [] if request.resumed is None else list(request.resumed.output_ids)
+        # Prompt included: the position of the next token.
+        self.num_committed = len(request.prompt_ids) + len(self.output_ids)
         self.finish_reason: FinishReason | None = None
         self.num_prefilled = 0  # tokens that the target was told to compute since its OPEN
         self.num_proposals = 0
@@ -78,11 +80,6 @@ class Sequence:
         self.num_cached = 0  # of the prompt's: KV was there when the target last opened it
         self.page_names: list[bytes] = []  # of its prompt's full pages
         self.is_plain = False  # proposals for it may have killed targets: it gets no more
-
-    @property
-    def num_committed(self) -> int:
-        """Committed length, prompt included: the position of the next token."""
-        return len(self.request.prompt_ids) + len(self.output_ids)
 
     @property
     def num_left(self) -> int:
@@ -127,6 +124,7 @@ class Sequence:
             )
         self.apply(Event.COMMIT)
         self.output_ids += token_ids
+        self.num_committed += len(token_ids)
 
     def reopen(self) -> None:
         """The target's copy is gone: everything committed is computed again."""

@@ -52,10 +52,13 @@ class Tokenizer:
         """Of tokens that are no text."""
         return set(self._tokenizer.all_special_ids)
 
-    @property
-    def special_texts(self) -> set[str]:
-        """What tokens that are no text look like."""
-        return set(self._tokenizer.all_special_tokens)
+    @cached_property
+    def special_tokens(self) -> dict[int, str]:
+        """What tokens that are no text look like, by id."""
+        found = zip(
+            self._tokenizer.all_special_ids, self._tokenizer.all_special_tokens, strict=True
+        )
+        return dict(found)
 
     @property
     def has_chat_template(self) -> bool:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from outrider.clients.schema.base import Many, Strict, conflict, requires_field
+from outrider.clients.schema.unsupported import WITHOUT_EFFECT
 
 
 class TextPart(Strict):
@@ -60,7 +61,11 @@ class ChatMessage(Strict):
     tool_call_id: str | None = Field(
         default=None, description="a string: the call that a tool's turn answers"
     )
-    refusal: None = Field(default=None, description="null")  # official clients send back our own
+    # Official clients send back what they got of us.
+    refusal: None = Field(default=None, description="null")
+    tool_call_errors: Annotated[Many[str] | None, WITHOUT_EFFECT] = Field(
+        default=None, description="a list of strings"
+    )
 
     @model_validator(mode="after")
     def _fields_of_its_role(self) -> "ChatMessage":

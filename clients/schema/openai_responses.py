@@ -1,8 +1,8 @@
 """What a server answers: OpenAI's objects with our fields beside them."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from outrider.clients.schema.base import Reply, omitted_if_none
 from outrider.clients.schema.messages import ToolCall
@@ -153,6 +153,24 @@ class ChatCompletion(_Envelope):
     choices: list[ChatChoice]
     prompt_logprobs: PromptLogprobs | None = omitted_if_none()
     prompt_token_ids: list[int] | None = omitted_if_none()
+
+
+class ResponseObject(Reply):
+    """The answer of /v1/responses, beside what it tells of the request itself."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int  # seconds since 1970
+    status: Literal["completed", "incomplete"]
+    model: str
+    output: list[dict[str, Any]]  # items of type reasoning, message and function_call
+    incomplete_details: dict[str, str] | None
+    usage: dict[str, Any]
+    seed: int
+    system_fingerprint: str
+    metrics: Metrics
 
 
 class ModelCard(Reply):

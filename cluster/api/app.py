@@ -21,6 +21,7 @@ from outrider.cluster.api.routes import (
     models,
     openapi,
     playground,
+    responses,
     tokenize,
 )
 from outrider.cluster.api.service import Service
@@ -39,7 +40,10 @@ def create_app(
     routers = [
         *open_routers,
         collector.routes(service, traffic),
-        *(noun.routes(service) for noun in (completions, chat, generate, tokenize, models)),
+        *(
+            noun.routes(service)
+            for noun in (completions, chat, responses, generate, tokenize, models)
+        ),
         *(noun.routes(service) for noun in (capabilities, openapi)),
     ]
     paths = {route.path for router in routers for route in router.routes}

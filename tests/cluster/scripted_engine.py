@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from types import MappingProxyType
 from typing import Any
 
 from cluster.toy_engine import ToyEngine
@@ -44,7 +45,7 @@ class Pieces:
     FIRST_CHARACTER = 1000  # ids from here on
     longest_token = 1000
     chat_template, response_template = "", None
-    special_texts: frozenset[str] = frozenset()
+    special_tokens: Mapping[int, str] = MappingProxyType({})
 
     def __init__(self, text: str) -> None:
         self._pieces = re.findall(r" <b>.*?</b>| &amp;|\n|[^\S\n]*(?:\w+|[^\w\s])|[^\S\n]+", text)

@@ -5,7 +5,7 @@ model behind it.
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from outrider.actors.errors import InvalidRequest
@@ -49,7 +49,7 @@ class ToyTokenizer:
     chat_template = ""
     response_template: Mapping[str, Any] | None = None
     has_place_for_tools = True
-    special_texts: frozenset[str] = frozenset()
+    special_tokens: Mapping[int, str] = MappingProxyType({})
 
     def encode(self, text: str, adds_special: bool = True) -> list[int]:
         return [min(ord(letter), VOCAB_SIZE - 1) for letter in text]

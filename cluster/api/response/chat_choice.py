@@ -4,13 +4,18 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.actors.scheduling.request import OutputDelta
+from outrider.actors.scheduling.request import FinishReason, OutputDelta
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.clients.schema.openai_responses import ChatFinish, ChatReply
 from outrider.cluster.api.request.job import Job
 from outrider.cluster.api.request.tools.offer import call_id, tool_call
 from outrider.cluster.api.response.logprobs import chat_logprobs
-from outrider.cluster.api.response.reply.reply_delta import CallDelta, ReplyDelta
+from outrider.cluster.api.response.reply.reply_delta import (
+    CallDelta,
+    Kind,
+    ReplyDelta,
+    TextDelta,
+)
 from outrider.cluster.api.response.reply.reply_format import ReplyReading
 
 
@@ -18,6 +23,7 @@ class ChatText:
     """One answer as it comes, read as its model writes."""
 
     def __init__(self, reading: ReplyReading | None) -> None:
+        self._reading = reading
         self._parser = None if reading is None else reading.parser()
         self._most_calls = 1 if reading is not None and reading.has_one_call else None
         self.num_calls = 0
@@ -26,16 +32,25 @@ class ChatText:
     def push(self, chunk: OutputDelta) -> ReplyDelta:
         """What became certain with one commit."""
         if self._parser is None:
-            return ReplyDelta(chunk.text)
-        told = self._parser.push(chunk.text)
+            return ReplyDelta([TextDelta(Kind.CONTENT, chunk.text)])
+        told = self._parser.push(chunk.text.removesuffix(self._end_text(chunk)))
         if chunk.finish_reason is not None:
             told += self._parser.finish()
-        told.calls = [call for call in told.calls if self._counts(call)]
+        told.parts = [part for part in told.parts if self._is_told(part)]
         self.reasoning += told.reasoning
         return told
 
-    def _counts(self, call: CallDelta) -> bool:
-        self.num_calls += call.name is not None
+    def _end_text(self, chunk: OutputDelta) -> str:
+        """What the token that ended it looks like, where special tokens are shown."""
+        if self._reading is None or chunk.finish_reason is not FinishReason.STOP:
+            return ""
+        return self._reading.end_texts.get(chunk.token_ids[-1], "") if chunk.token_ids else ""
+
+    def _is_told(self, part: TextDelta | CallDelta) -> bool:
+        """Not a call more than are wanted."""
+        if isinstance(part, TextDelta):
+            return True
+        self.num_calls += part.name is not None
         return self._most_calls is None or self.num_calls <= self._most_calls
 
     def reason(self, chunk: OutputDelta) -> ChatFinish | None:

@@ -37,7 +37,7 @@ def routes(service: Service) -> APIRouter:
         body = await parsed_body(request, ChatRequest, service.limits.max_body_bytes)
         check_model(service, body.model)
         offer = offer_of(body, service.reply_format.tools)
-        job, reading = await _job(service, body, offer)
+        job, reading = await chat_job(service, body, offer)
         if body.stream:
             writer = ChatChoiceWriter(job, body, reading)
             ids = json.dumps(job.requests[0].prompt_ids)
@@ -52,9 +52,10 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-async def _job(
-    service: Service, body: ChatRequest, offer: OfferedTools | None
+async def chat_job(
+    service: Service, body: ChatRequest, offer: OfferedTools | None, prefix: str = "chatcmpl"
 ) -> tuple[Job, ReplyReading | None]:
+    """A chat decided, and how its answers are read. Raises InvalidRequest or Overloaded."""
     engine, form = service.started_engine, service.reply_format
     is_forced = offer is not None and offer.forced is not None
     has_place = not is_forced or engine.tokenizer.has_place_for_tools
@@ -76,7 +77,7 @@ async def _job(
         seed=body.seed,
         shows_special=reading is not None and form.shows_special,
     )
-    return await job_of(service, body, spec, "chatcmpl"), reading
+    return await job_of(service, body, spec, prefix), reading
 
 
 def _whole(

@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 from outrider.clients.schema.generate import GenerateRequest
 from outrider.clients.schema.openai_requests import ChatRequest, CompletionRequest
 from outrider.clients.schema.openai_responses import ErrorReply
+from outrider.clients.schema.responses_request import ResponsesRequest
 from outrider.clients.schema.tokenize import DetokenizeRequest, TokenizeRequest
 from outrider.cluster.api.service import Service
 
@@ -25,6 +26,7 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 BODIES: Final = (
     CompletionRequest,
     ChatRequest,
+    ResponsesRequest,
     GenerateRequest,
     TokenizeRequest,
     DetokenizeRequest,

@@ -1,9 +1,25 @@
 """What became certain of an answer with one piece of its text."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 
-@dataclass(frozen=True, slots=True)
+class Kind(StrEnum):
+    """Of a text."""
+
+    CONTENT = "content"
+    REASONING = "reasoning"
+
+
+@dataclass(slots=True)
+class TextDelta:
+    """More of a text."""
+
+    kind: Kind
+    text: str
+
+
+@dataclass(slots=True)
 class CallDelta:
     """More of one call: its first has the name, and all of them the arguments piece by piece."""
 
@@ -13,24 +29,49 @@ class CallDelta:
 
 @dataclass(slots=True)
 class ReplyDelta:
-    """Of one choice. Whatever was there before goes on."""
+    """Of one choice, in the order in which it was written. Whatever was there before goes on."""
 
-    content: str = ""
-    reasoning: str = ""
-    calls: list[CallDelta] = field(default_factory=list)
+    parts: list[TextDelta | CallDelta] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)  # why something that began as a call is none
 
-    def add_calls(self, calls: list[CallDelta]) -> None:
+    def say(self, kind: Kind, text: str) -> None:
+        """More of a text, if it is any."""
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, TextDelta) and last.kind is kind:
+            last.text += text
+        elif text:
+            self.parts.append(TextDelta(kind, text))
+
+    def add_call(self, call: CallDelta) -> None:
         """What follows of a call goes to what there is of it."""
-        for call in calls:
-            if call.name is None and self.calls:
-                last = self.calls[-1]
-                call = replace(self.calls.pop(), arguments=last.arguments + call.arguments)
-            self.calls.append(call)
+        last = self.parts[-1] if self.parts else None
+        if call.name is None and isinstance(last, CallDelta):
+            last.arguments += call.arguments
+        else:
+            self.parts.append(CallDelta(call.name, call.arguments))
+
+    def text(self, kind: Kind) -> str:
+        """All of a kind."""
+        texts = (part for part in self.parts if isinstance(part, TextDelta))
+        return "".join(part.text for part in texts if part.kind is kind)
+
+    @property
+    def content(self) -> str:
+        return self.text(Kind.CONTENT)
+
+    @property
+    def reasoning(self) -> str:
+        return self.text(Kind.REASONING)
+
+    @property
+    def calls(self) -> list[CallDelta]:
+        return [part for part in self.parts if isinstance(part, CallDelta)]
 
     def __iadd__(self, other: "ReplyDelta") -> "ReplyDelta":
-        self.content += other.content
-        self.reasoning += other.reasoning
-        self.add_calls(other.calls)
+        for part in other.parts:
+            if isinstance(part, CallDelta):
+                self.add_call(part)
+            else:
+                self.say(part.kind, part.text)
         self.errors += other.errors
         return self

@@ -107,7 +107,8 @@ def _has_special(fields: Mapping[str, Any], tokenizer: "Tokenizer") -> bool:
         for key in ("open", "open_pattern", "close", "close_pattern")
         if key in each
     ]
-    return any(special in mark for special in tokenizer.special_texts for mark in marks)
+    texts = tokenizer.special_tokens.values()
+    return any(special in mark for special in texts for mark in marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class ReplyReading:
     names: frozenset[str]  # of the tools on offer
     prefix: str  # what the prompt has of the answer already
     has_one_call: bool  # at most: more are left out
+    end_texts: Mapping[int, str] = field(default_factory=dict)  # of shown tokens that are no text
 
     def parser(self) -> ReplyParser:
         """For one choice."""
@@ -142,7 +144,8 @@ def reading_of(
     if template is None or has_grammar:
         return None
     prefix = _prefix(form, template, body, prompt_ids, tokenizer)
-    return ReplyReading(template, names, prefix, has_one_call)
+    shown = tokenizer.special_tokens if form.shows_special else {}
+    return ReplyReading(template, names, prefix, has_one_call, shown)
 
 
 def _prefix(

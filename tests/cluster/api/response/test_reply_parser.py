@@ -36,7 +36,7 @@ class Model:
 
     def __init__(self, chat_template: str = "</think>", own: Any = None) -> None:
         self.chat_template, self.response_template = chat_template, own
-        self.special_texts: set[str] = set()
+        self.special_tokens: dict[int, str] = {}
 
     def decode_all(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))

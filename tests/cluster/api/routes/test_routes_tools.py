@@ -350,7 +350,11 @@ async def test_a_grammar_says_what_the_text_is(
 async def test_special_tokens_are_read_where_they_are_marks(
     http: httpx.AsyncClient, thinking: ToyEngine, service: Service
 ) -> None:
-    thinking.tokenizer.special_texts = frozenset({"[TOOL_CALLS]", "</s>"})
+    thinking.tokenizer.special_tokens = {7: "[TOOL_CALLS]", ord("$"): "$"}
+    thinking.script = "Yes.$"
+    found = []
     for service.response_template in ("hermes", "mistral"):
-        await http.post(URL, json=CHAT | {"max_tokens": 2})
+        reply = (await http.post(URL, json=CHAT)).json()
+        found.append(reply["choices"][0]["message"]["content"])
     assert [each.sampling.skips_special for each in thinking.requests] == [True, False]
+    assert found == ["Yes.$", "Yes."]  # the token that ends a text is no part of it
