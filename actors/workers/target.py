@@ -197,11 +197,8 @@ def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Spe
     """The batch of chains in the verdict's layout: struct of arrays, tokens end to end."""
     tokens = np.array([token for row in rows for token in row.tokens], np.int32)
     kinds = [DraftKind.ONE_HOT] * len(tokens)
-    sparse = [
-        (at, support)
-        for at, support in enumerate(_supports(rows, sequences))
-        if support is not None
-    ]
+    supports = enumerate(_supports(rows, sequences) if len(tokens) else ())
+    sparse = [(at, support) for at, support in supports if support is not None]
     ids = probs = None
     if sparse:
         width = max(len(support.ids) for _, support in sparse)
