@@ -12,9 +12,9 @@ from outrider.cluster.api.request.tools.offer import call_id, tool_call
 from outrider.cluster.api.response.logprobs import chat_logprobs
 from outrider.cluster.api.response.reply.reply_delta import (
     CallDelta,
-    Kind,
     ReplyDelta,
     TextDelta,
+    TextKind,
 )
 from outrider.cluster.api.response.reply.reply_format import ReplyReading
 
@@ -32,7 +32,7 @@ class ChatText:
     def push(self, chunk: OutputDelta) -> ReplyDelta:
         """What became certain with one commit."""
         if self._parser is None:
-            return ReplyDelta([TextDelta(Kind.CONTENT, chunk.text)])
+            return ReplyDelta([TextDelta(TextKind.CONTENT, chunk.text)])
         told = self._parser.push(chunk.text.removesuffix(self._end_text(chunk)))
         if chunk.finish_reason is not None:
             told += self._parser.finish()

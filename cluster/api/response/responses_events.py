@@ -13,7 +13,7 @@ from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.job import Job
 from outrider.cluster.api.request.tools.offer import call_id
 from outrider.cluster.api.response.chat_choice import ChatText, num_tokens
-from outrider.cluster.api.response.reply.reply_delta import CallDelta, Kind
+from outrider.cluster.api.response.reply.reply_delta import CallDelta, TextKind
 from outrider.cluster.api.response.reply.reply_format import ReplyReading
 from outrider.cluster.api.response.usage import UsageCounter
 
@@ -141,7 +141,7 @@ class ResponsesEvents:
             if isinstance(part, CallDelta):
                 events += self._items.call(part)
             elif part.text:
-                is_content = part.kind is Kind.CONTENT
+                is_content = part.kind is TextKind.CONTENT
                 events += self._items.text("message" if is_content else "reasoning", part.text)
         if (reason := chunk.finish_reason) is not None:
             self._is_cut = reason.value == "length"

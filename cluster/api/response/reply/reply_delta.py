@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class TextKind(StrEnum):
     """Of a text."""
 
     CONTENT = "content"
@@ -15,7 +15,7 @@ class Kind(StrEnum):
 class TextDelta:
     """More of a text."""
 
-    kind: Kind
+    kind: TextKind
     text: str
 
 
@@ -34,7 +34,7 @@ class ReplyDelta:
     parts: list[TextDelta | CallDelta] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)  # why something that began as a call is none
 
-    def say(self, kind: Kind, text: str) -> None:
+    def say(self, kind: TextKind, text: str) -> None:
         """More of a text, if it is any."""
         last = self.parts[-1] if self.parts else None
         if isinstance(last, TextDelta) and last.kind is kind:
@@ -50,18 +50,18 @@ class ReplyDelta:
         else:
             self.parts.append(CallDelta(call.name, call.arguments))
 
-    def text(self, kind: Kind) -> str:
+    def text(self, kind: TextKind) -> str:
         """All of a kind."""
         texts = (part for part in self.parts if isinstance(part, TextDelta))
         return "".join(part.text for part in texts if part.kind is kind)
 
     @property
     def content(self) -> str:
-        return self.text(Kind.CONTENT)
+        return self.text(TextKind.CONTENT)
 
     @property
     def reasoning(self) -> str:
-        return self.text(Kind.REASONING)
+        return self.text(TextKind.REASONING)
 
     @property
     def calls(self) -> list[CallDelta]:

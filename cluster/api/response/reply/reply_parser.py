@@ -21,7 +21,7 @@ from transformers.utils.chat_parsing.response_templates import (
 
 from outrider.cluster.api.response.reply.json_calls import JsonCalls
 from outrider.cluster.api.response.reply.pythonic_calls import PythonicCalls
-from outrider.cluster.api.response.reply.reply_delta import CallDelta, Kind, ReplyDelta
+from outrider.cluster.api.response.reply.reply_delta import CallDelta, ReplyDelta, TextKind
 from outrider.cluster.api.response.reply.reply_text import ReplyText
 
 REASONING = ("thinking", "reasoning", "reasoning_content")
@@ -73,8 +73,8 @@ class ReplyParser:
             self._end_cut(told)
         _, events = self._parser.finalize()
         self._take(events, told)
-        told.say(Kind.REASONING, self._reasoning.finish())
-        told.say(Kind.CONTENT, self._content.finish())
+        told.say(TextKind.REASONING, self._reasoning.finish())
+        told.say(TextKind.CONTENT, self._content.finish())
         return told
 
     def _push(self, text: str, told: ReplyDelta) -> None:
@@ -127,9 +127,9 @@ class ReplyParser:
     def _chunk(self, field: ResponseTemplateField, text: str, told: ReplyDelta) -> None:
         self._at += len(text)
         if field.name in REASONING:
-            told.say(Kind.REASONING, self._reasoning.push(text))
+            told.say(TextKind.REASONING, self._reasoning.push(text))
         elif not field.name.startswith(CALLS) or self._start < 0:
-            told.say(Kind.CONTENT, self._content.push(text))
+            told.say(TextKind.CONTENT, self._content.push(text))
         elif self._calls is not None:
             self._add(self._calls.push(text), told)
             if self._calls.is_over:
@@ -147,7 +147,7 @@ class ReplyParser:
         if self._calls.error:
             told.errors.append(self._calls.error)
         rest = self._calls.unread if self._calls.num_calls else self._text[self._start : self._at]
-        told.say(Kind.CONTENT, self._content.push(rest))
+        told.say(TextKind.CONTENT, self._content.push(rest))
         self._calls, self._start = None, -1
 
     def _close(self, field: ResponseTemplateField, told: ReplyDelta) -> None:
@@ -160,7 +160,7 @@ class ReplyParser:
         elif not field.name.startswith(CALLS):
             return
         elif self._start < 0:  # no call, and told already
-            told.say(Kind.CONTENT, self._content.push(closing))
+            told.say(TextKind.CONTENT, self._content.push(closing))
         elif self._calls is None:
             self._close_by_template(field, body, closing, told)
         elif closing and self._calls.is_cut:
@@ -188,7 +188,7 @@ class ReplyParser:
             calls = [self._call(each) for each in (value if isinstance(value, list) else [value])]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             told.errors.append(f"Got a call that is not to be read: {error}")
-            told.say(Kind.CONTENT, self._content.push(body + closing))
+            told.say(TextKind.CONTENT, self._content.push(body + closing))
             return
         self._add(calls, told)
 
