@@ -188,7 +188,7 @@ class ResponsesRequest(Strict):
     input: str | Many[InputItem] = Field(
         description="a string or a list of items: messages of input_text, function_call, "
         "function_call_output and reasoning",
-        json_schema_extra={"minLength": 1, "minItems": 1},
+        json_schema_extra={"minItems": 1},
     )
     instructions: str | None = Field(default=None, description="a string: a system turn before all")
     max_output_tokens: int | None = optional_field("a whole number, at least 1", minimum=1)
