@@ -101,7 +101,9 @@ class Function(Strict):
         default=None, description="a JSON schema of the arguments, an object"
     )
     strict: bool | None = Field(
-        default=None, description='true (with tool_choice "required" or a name) or false'
+        default=None,
+        description="true or false; a call that is forced always holds to its schema, another is "
+        "as the model writes it",
     )
 
 

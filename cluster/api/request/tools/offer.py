@@ -37,7 +37,7 @@ def offer_of(body: ChatRequest, known: ToolFormat | None) -> OfferedTools | None
             "how this model writes calls (http.response_template)"
         )
         raise InvalidRequest(message, "tools")
-    _check(body, tools, is_forced=bool(called))
+    _check(body, tools)
     form = known if known is not None and known.is_forced else JSON_TEXT
     forced = form.forced([tool.function for tool in called]) if called else None
     return OfferedTools(tuple(tools), forced)
@@ -67,7 +67,7 @@ def _called(tools: Sequence[Tool], choice: str | NamedTool | None) -> list[Tool]
     raise InvalidRequest(f"Got tool_choice={name!r}, expected one of {names}", "tool_choice")
 
 
-def _check(body: ChatRequest, tools: Sequence[Tool], is_forced: bool) -> None:
+def _check(body: ChatRequest, tools: Sequence[Tool]) -> None:
     has_format = body.response_format is not None and body.response_format.type != "text"
     for param, is_given in (
         ("structured_outputs", body.structured_outputs is not None),
@@ -78,9 +78,3 @@ def _check(body: ChatRequest, tools: Sequence[Tool], is_forced: bool) -> None:
     for index, tool in enumerate(tools):
         param = f"tools[{index}].function"
         check_references(tool.function.parameters, f"{param}.parameters")
-        if tool.function.strict and not is_forced:
-            raise InvalidRequest(
-                f"Got {param}.strict=true, expected it with a tool_choice of 'required' or a name: "
-                "only a call that is forced is held to its schema",
-                f"{param}.strict",
-            )
