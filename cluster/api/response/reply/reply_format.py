@@ -6,18 +6,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from transformers.utils.chat_parsing.response_templates import (
-    ResponseTemplate,
-    load_response_template,
-)
-
 from outrider.actors.errors import InvalidConfig
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.cluster.api.request.tools.formats import FORMATS, JSON_TEXT, THINK, ToolFormat
 from outrider.cluster.api.request.tools.offer import OfferedTools
 from outrider.cluster.api.response.reply.reply_parser import CALLS, REASONING, ReplyParser
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # transformers is the replica's alone, once it goes without torch
+    from transformers.utils.chat_parsing.response_templates import ResponseTemplate
+
     from outrider.actors.text.tokenizer import Tokenizer
 
 AT_ONCE = {"start_anchor_pattern": r"\A"}
@@ -41,32 +38,38 @@ class ReplyFormat:
         return any(name in REASONING for name in self.fields)
 
     @cached_property
-    def for_calls(self) -> ResponseTemplate | None:
+    def for_calls(self) -> "ResponseTemplate | None":
         """For answers that may have calls."""
         return self._loaded(self.fields)
 
     @cached_property
-    def for_text(self) -> ResponseTemplate | None:
+    def for_text(self) -> "ResponseTemplate | None":
         """For answers that have none; None where their text is all there is."""
         fields = {k: each for k, each in self.fields.items() if not k.startswith(CALLS)}
         return self._loaded(fields)
 
     @cached_property
-    def for_forced(self) -> ResponseTemplate:
+    def for_forced(self) -> "ResponseTemplate":
         """For a text that is a call."""
         fields = self.forced.fields
-        return load_response_template({"fields": {"content": {}, **fields}, **AT_ONCE})
+        return _loaded({"fields": {"content": {}, **fields}, **AT_ONCE})
 
     @property
     def forced(self) -> ToolFormat:
         """In which a call is forced: the model's, where there is a grammar of it."""
         return self.tools if self.tools is not None and self.tools.is_forced else JSON_TEXT
 
-    def _loaded(self, fields: Mapping[str, Any]) -> ResponseTemplate | None:
+    def _loaded(self, fields: Mapping[str, Any]) -> "ResponseTemplate | None":
         if not fields:
             return None
-        found = load_response_template({"fields": dict(fields), **self.anchor})
+        found = _loaded({"fields": dict(fields), **self.anchor})
         return None if all(each.open_re is None for each in found.fields.values()) else found
+
+
+def _loaded(spec: dict[str, Any]) -> "ResponseTemplate":
+    from transformers.utils.chat_parsing.response_templates import load_response_template
+
+    return load_response_template(spec)
 
 
 def format_of(tokenizer: "Tokenizer", setting: str) -> ReplyFormat:
@@ -115,7 +118,7 @@ def _has_special(fields: Mapping[str, Any], tokenizer: "Tokenizer") -> bool:
 class ReplyReading:
     """How the answers of one request are read."""
 
-    template: ResponseTemplate
+    template: "ResponseTemplate"
     names: frozenset[str]  # of the tools on offer
     prefix: str  # what the prompt has of the answer already
     has_one_call: bool  # at most: more are left out
@@ -150,7 +153,7 @@ def reading_of(
 
 def _prefix(
     form: ReplyFormat,
-    template: ResponseTemplate,
+    template: "ResponseTemplate",
     body: ChatRequest,
     prompt_ids: Sequence[int],
     tokenizer: "Tokenizer",

@@ -9,20 +9,20 @@ to be no call is content, letter for letter, with the reason beside it.
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import regex
-from transformers.utils.chat_parsing.content_parsers import process_field
-from transformers.utils.chat_parsing.response_parser import ResponseParser
-from transformers.utils.chat_parsing.response_templates import (
-    ResponseTemplate,
-    ResponseTemplateField,
-)
 
 from outrider.cluster.api.response.reply.json_calls import JsonCalls
 from outrider.cluster.api.response.reply.pythonic_calls import PythonicCalls
 from outrider.cluster.api.response.reply.reply_delta import CallDelta, ReplyDelta, TextKind
 from outrider.cluster.api.response.reply.reply_text import ReplyText
+
+if TYPE_CHECKING:  # transformers is the replica's alone, once it goes without torch
+    from transformers.utils.chat_parsing.response_templates import (
+        ResponseTemplate,
+        ResponseTemplateField,
+    )
 
 REASONING = ("thinking", "reasoning", "reasoning_content")
 CALLS = "tool_calls"  # what the names of a template's fields of calls begin with
@@ -39,7 +39,7 @@ RAW: Mapping[str, Any] = {
 class ReplyParser:
     """Of one choice."""
 
-    def __init__(self, template: ResponseTemplate, names: Collection[str], prefix: str) -> None:
+    def __init__(self, template: "ResponseTemplate", names: Collection[str], prefix: str) -> None:
         """`names` of the tools on offer; `prefix`: what the prompt has of the answer already."""
         self._fields, self._names = template.fields, names
         # Nothing is parsed there: what is no call may not fail, and its letters are needed.
@@ -57,6 +57,8 @@ class ReplyParser:
             text.finish()  # the prompt's own
 
     def _begin(self, prefix: str = "") -> None:
+        from transformers.utils.chat_parsing.response_parser import ResponseParser
+
         self._parser = ResponseParser(self._raw, prefix=prefix)
         self._text, self._at = prefix, 0  # all of it, and how far it was told
 
@@ -98,7 +100,7 @@ class ReplyParser:
                 self._push_cut(self._text[self._at :], told)
                 return
 
-    def _open(self, field: ResponseTemplateField) -> None:
+    def _open(self, field: "ResponseTemplateField") -> None:
         if field.open_re is None:
             return
         mark = field.open_re.search(self._text, self._at)
@@ -108,7 +110,7 @@ class ReplyParser:
         elif field.name in REASONING:
             self._content.cut()
 
-    def _reader(self, field: ResponseTemplateField) -> JsonCalls | PythonicCalls | None:
+    def _reader(self, field: "ResponseTemplateField") -> JsonCalls | PythonicCalls | None:
         """Who reads its calls; None: the template says what to make of a region that is whole."""
         if field.content == "text" and field.transform is None:
             return PythonicCalls(self._names)
@@ -124,7 +126,7 @@ class ReplyParser:
                 return JsonCalls(self._names, name=given or name)
         return None
 
-    def _chunk(self, field: ResponseTemplateField, text: str, told: ReplyDelta) -> None:
+    def _chunk(self, field: "ResponseTemplateField", text: str, told: ReplyDelta) -> None:
         self._at += len(text)
         if field.name in REASONING:
             told.say(TextKind.REASONING, self._reasoning.push(text))
@@ -150,7 +152,7 @@ class ReplyParser:
         told.say(TextKind.CONTENT, self._content.push(rest))
         self._calls, self._start = None, -1
 
-    def _close(self, field: ResponseTemplateField, told: ReplyDelta) -> None:
+    def _close(self, field: "ResponseTemplateField", told: ReplyDelta) -> None:
         mark = None if field.close_re is None else field.close_re.match(self._text, self._at)
         closing = "" if mark is None else mark[0]
         body, self._at = self._text[self._start : self._at], self._at + len(closing)
@@ -180,8 +182,10 @@ class ReplyParser:
         self._end_calls(told)
 
     def _close_by_template(
-        self, field: ResponseTemplateField, body: str, closing: str, told: ReplyDelta
+        self, field: "ResponseTemplateField", body: str, closing: str, told: ReplyDelta
     ) -> None:
+        from transformers.utils.chat_parsing.content_parsers import process_field
+
         mark = field.open_re.match(body)
         try:
             value = process_field(body[mark.end() :], field, self._captures)

@@ -1,5 +1,7 @@
 """What the server says of itself, and text to ids and back."""
 
+import subprocess
+import sys
 from typing import Any
 
 import httpx
@@ -120,3 +122,10 @@ async def test_the_description_is_complete(http: httpx.AsyncClient) -> None:
     for path in ("/v1/models", "/v1/models/{name}", "/capabilities"):
         answer = described["paths"][path]["get"]["responses"]["200"]
         assert "$ref" in answer["content"]["application/json"]["schema"]
+
+
+def test_the_application_imports_no_models_library() -> None:
+    """A replica goes without torch, which must be decided before transformers looks for it."""
+    code = "import outrider.cluster.api.app, sys; print({'torch', 'transformers'} & {*sys.modules})"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert told.stdout == "set()\n", told.stderr
