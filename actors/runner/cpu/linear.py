@@ -24,7 +24,8 @@ from outrider.actors.runner.cpu.matmul import (
     panelled,
     written_up,
 )
-from outrider.actors.runner.cpu.threads import Team, Threads
+from outrider.actors.runner.cpu.team import Team
+from outrider.actors.runner.cpu.threads import Threads
 from outrider.actors.runner.replacement import ModulePatches
 
 product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default

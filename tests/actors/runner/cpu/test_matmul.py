@@ -23,7 +23,7 @@ from outrider.actors.runner.cpu.matmul import (
     multiply,
     panelled,
 )
-from outrider.actors.runner.cpu.threads import PATIENCE, Team
+from outrider.actors.runner.cpu.team import PATIENCE, Team
 from outrider.kernels.cpu.arithmetic import fma
 
 pytestmark = pytest.mark.skipif(not can_multiply(), reason="this CPU has no fused multiply-add")
