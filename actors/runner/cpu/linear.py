@@ -32,7 +32,7 @@ product: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.defaul
 
 # Projections of one input, as transformers names them.
 MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-LEAST_SHARED = 1 << 16  # below, a second thread comes too late
+LEAST_SHARED = 1 << 19  # below, a second thread comes too late
 TEAM = Team(multiply)
 
 
