@@ -18,7 +18,7 @@ from outrider.cluster.api.response.reply.reply_delta import CallDelta
 KEYS: Final = ("arguments", "parameters")
 GAP: Final = " \t\r\n;,[]"  # around objects
 HEAD: Final = re.compile(
-    r'\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+    r'\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
 
 
@@ -115,7 +115,7 @@ class JsonCalls:
 
     def _head(self, found: list[CallDelta], *, has_end: bool) -> bool:
         if (head := HEAD.match(self.unread)) is not None:
-            name = DECODER.decode(f'"{head[1]}"')
+            name = head[1]
             if name not in self._names:
                 self._end(self._stranger(name))
                 return False
@@ -133,10 +133,11 @@ class JsonCalls:
             return False  # perhaps it is not finished
         name = value.get("name")
         arguments: Any = next((value[key] for key in KEYS if key in value), {})
-        if name not in self._names or not isinstance(arguments, dict):
+        is_known = isinstance(name, str) and name in self._names
+        if not is_known or not isinstance(arguments, dict):
             self._end(
                 self._stranger(name)
-                if isinstance(name, str) and name not in self._names
+                if isinstance(name, str) and not is_known
                 else "Got a call without a name and an object of arguments"
             )
             return False

@@ -190,7 +190,7 @@ class ReplyParser:
         try:
             value = process_field(body[mark.end() :], field, self._captures)
             calls = [self._call(each) for each in (value if isinstance(value, list) else [value])]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             told.errors.append(f"Got a call that is not to be read: {error}")
             told.say(TextKind.CONTENT, self._content.push(body + closing))
             return
