@@ -129,3 +129,8 @@ FORMATS: Final = {
         marks=("[func_name1(",),
     ),
 }
+
+
+def forcing(known: ToolFormat | None) -> ToolFormat:
+    """In which a call is forced: the model's own format, where there is a grammar of it."""
+    return known if known is not None and known.is_forced else JSON_TEXT

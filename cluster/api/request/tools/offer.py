@@ -9,7 +9,7 @@ from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.clients.schema.messages import FunctionCall, NamedTool, Tool, ToolCall
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.cluster.api.request.grammar import check_references
-from outrider.cluster.api.request.tools.formats import JSON_TEXT, ToolFormat
+from outrider.cluster.api.request.tools.formats import ToolFormat, forcing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,7 @@ def offer_of(body: ChatRequest, known: ToolFormat | None) -> OfferedTools | None
         )
         raise InvalidRequest(message, "tools")
     _check(body, tools)
-    form = known if known is not None and known.is_forced else JSON_TEXT
-    forced = form.forced([tool.function for tool in called]) if called else None
+    forced = forcing(known).forced([tool.function for tool in called]) if called else None
     return OfferedTools(tuple(tools), forced)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from outrider.actors.errors import InvalidConfig
 from outrider.clients.schema.openai_requests import ChatRequest
-from outrider.cluster.api.request.tools.formats import FORMATS, JSON_TEXT, THINK, ToolFormat
+from outrider.cluster.api.request.tools.formats import FORMATS, THINK, ToolFormat, forcing
 from outrider.cluster.api.request.tools.offer import OfferedTools
 from outrider.cluster.api.response.reply.reply_parser import CALLS, REASONING, ReplyParser
 
@@ -51,13 +51,8 @@ class ReplyFormat:
     @cached_property
     def for_forced(self) -> "ResponseTemplate":
         """For a text that is a call."""
-        fields = self.forced.fields
+        fields = forcing(self.tools).fields
         return _loaded({"fields": {"content": {}, **fields}, **AT_ONCE})
-
-    @property
-    def forced(self) -> ToolFormat:
-        """In which a call is forced: the model's, where there is a grammar of it."""
-        return self.tools if self.tools is not None and self.tools.is_forced else JSON_TEXT
 
     def _loaded(self, fields: Mapping[str, Any]) -> "ResponseTemplate | None":
         if not fields:
