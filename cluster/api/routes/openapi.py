@@ -1,6 +1,6 @@
 """GET /openapi.json: every endpoint, what it takes, what it answers, how it refuses.
 
-Bodies are read by hand (`cluster.api.body`), so their schemas are put beside the routes here.
+Bodies are read by hand (`request/body.py`), so their schemas are put beside the routes here.
 """
 
 from collections.abc import Mapping

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.transport.draft_stop import DraftStop
+from outrider.cluster.api.field_table import table
 from outrider.cluster.api.service import Service
 
 
@@ -129,3 +131,17 @@ def test_the_application_imports_no_models_library() -> None:
     code = "import outrider.cluster.api.app, sys; print({'torch', 'transformers'} & {*sys.modules})"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert told.stdout == "set()\n", told.stderr
+
+
+def test_the_table_of_fields_is_up_to_date() -> None:
+    file = Path(__file__).parents[4] / "clients" / "FIELDS.md"
+    assert file.read_text(encoding="utf-8") == table(), (
+        "run python -m outrider.cluster.api.field_table clients/FIELDS.md"
+    )
+
+
+def test_the_table_says_who_takes_what() -> None:
+    lines = {line.split("|")[1].strip(" `"): line for line in table().splitlines() if "|" in line}
+    assert lines["user"].count("○") == 3
+    assert lines["messages"].count("●") == 3
+    assert all(line.split("|")[-2].strip() for line in lines.values())
