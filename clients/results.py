@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+# The assistant's turn as OpenAI writes it: role, content, reasoning_content, tool_calls.
+Message = Mapping[str, Any]
+
 
 class TokenOrigin(StrEnum):
     """Where a token came from. Says nothing of its worth: every token is the target's own."""
@@ -42,6 +45,10 @@ class Chunk:
     top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()  # of token_ids, likeliest first
     token_texts: tuple[str, ...] = ()  # what each token added to the text, where asked for
     prompt_logprobs: tuple[TokenLogprob, ...] = ()  # on a choice's first chunk, where asked for
+    # Characters of the choice's text so far, from its beginning, that are thoughts and their marks;
+    # None while it is not known what a turn begins with.
+    reasoning_len: int | None = 0
+    message: Message | None = None  # on a choice's last chunk, of a turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class Choice:
     logprobs: tuple[float, ...] = ()
     top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    message: Message | None = None  # of a turn: its text read
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,7 @@ class Usage:
     completion_tokens: int
     accepted_prediction_tokens: int = 0  # of the request's own `prediction`
     rejected_prediction_tokens: int = 0
+    reasoning_tokens: int = 0  # of the completion: thoughts
     cached_tokens: int = 0  # of the prompt: not computed again, a request before began alike
 
 
@@ -89,6 +98,15 @@ class SpeculationStats:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerTimings:
+    """How long the answer took, by the server's clock; of the last attempt, if streams broke."""
+
+    time_to_first_token_s: float
+    decode_s: float  # from the first commit to the last
+    tokens_per_s: float  # of those behind the first commit; 0 where none followed
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """A whole answer. `seed` and `fingerprint` repeat it, token for token."""
 
@@ -101,11 +119,17 @@ class Generation:
     usage: Usage
     speculation: SpeculationStats
     num_attempts: int = 1  # requests it took; more than one if streams broke
+    timings: AnswerTimings | None = None  # None where the stream broke behind the last token
 
     @property
     def text(self) -> str:
         """The first choice's text."""
         return self.choices[0].text
+
+    @property
+    def message(self) -> Message | None:
+        """The first choice as a turn, to be sent back as it is; None where a prompt was asked."""
+        return self.choices[0].message
 
     @property
     def token_ids(self) -> tuple[int, ...]:

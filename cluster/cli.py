@@ -10,7 +10,7 @@ from outrider.cluster.bench.load.command import serve as bench_serve
 from outrider.cluster.bench.sweep.command import engine
 from outrider.cluster.bench.synthetic.command import synth
 from outrider.cluster.demo.command import demo
-from outrider.cluster.terminal.chat import chat
+from outrider.cluster.terminal.chat.command import chat
 from outrider.cluster.terminal.check import check
 from outrider.cluster.terminal.complete import complete
 from outrider.cluster.terminal.generate import generate

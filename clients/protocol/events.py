@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.clients.results import Chunk, TokenLogprob, TokenOrigin, Usage
+from outrider.clients.results import AnswerTimings, Chunk, TokenLogprob, TokenOrigin, Usage
 
 GUESSED = {"ngram": TokenOrigin.NGRAM, "prediction": TokenOrigin.PREDICTION}
 
@@ -55,6 +55,8 @@ def chunk_of(event: Mapping[str, Any]) -> Chunk:
             TokenLogprob(each["token_id"], each["logprob"], _pairs(each["top"]))
             for each in event.get("prompt_logprobs") or ()
         ),
+        reasoning_len=event.get("reasoning_len", 0),
+        message=event.get("message"),
     )
 
 
@@ -83,12 +85,21 @@ def usage_of(event: Mapping[str, Any]) -> Usage:
     details = usage.get("completion_tokens_details") or {}
     prompt_details = usage.get("prompt_tokens_details") or {}
     return Usage(
-        usage["prompt_tokens"],
-        usage["completion_tokens"],
-        details.get("accepted_prediction_tokens") or 0,
-        details.get("rejected_prediction_tokens") or 0,
-        prompt_details.get("cached_tokens") or 0,
+        prompt_tokens=usage["prompt_tokens"],
+        completion_tokens=usage["completion_tokens"],
+        accepted_prediction_tokens=details.get("accepted_prediction_tokens") or 0,
+        rejected_prediction_tokens=details.get("rejected_prediction_tokens") or 0,
+        reasoning_tokens=details.get("reasoning_tokens") or 0,
+        cached_tokens=prompt_details.get("cached_tokens") or 0,
     )
+
+
+def timings_of(event: Mapping[str, Any]) -> AnswerTimings | None:
+    """Those in an "end" event, if it has any. Raises KeyError or TypeError."""
+    told = event["metrics"].get("timings")
+    if told is None:
+        return None
+    return AnswerTimings(told["time_to_first_token_s"], told["decode_s"], told["tokens_per_s"])
 
 
 def _pairs(pairs: Any) -> tuple[tuple[int, float], ...]:

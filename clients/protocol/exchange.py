@@ -20,7 +20,7 @@ from outrider.clients.protocol.wire import (
     error_in_stream,
     media_type_of,
 )
-from outrider.clients.results import Chunk, Generation, SpeculationStats
+from outrider.clients.results import AnswerTimings, Chunk, Generation, SpeculationStats
 
 PATH = "/v1/generate"
 
@@ -138,7 +138,7 @@ class Exchange:
                 self.transcript.begin(events.start_of(event))
                 return None
             if kind == "end":
-                self.transcript.end(events.usage_of(event))
+                self.transcript.end(events.usage_of(event), events.timings_of(event))
                 self.is_over = True
                 return None
             error = error_in_stream(event["error"])
@@ -168,6 +168,11 @@ class AnswerSoFar:
     def speculation(self) -> SpeculationStats:
         """How drafting has gone so far."""
         return self._exchange.transcript.speculation
+
+    @property
+    def timings(self) -> AnswerTimings | None:
+        """How long it took, once the server has said."""
+        return self._exchange.transcript.timings
 
     @property
     def num_attempts(self) -> int:

@@ -10,9 +10,11 @@ from typing import Any
 from outrider.clients.errors import FingerprintChanged, UnexpectedReply
 from outrider.clients.protocol.events import Start
 from outrider.clients.results import (
+    AnswerTimings,
     Choice,
     Chunk,
     Generation,
+    Message,
     SpeculationStats,
     TokenLogprob,
     TokenOrigin,
@@ -31,6 +33,7 @@ class _Written:
     top_logprobs: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: str | None = None
+    message: Message | None = None
 
     def append(self, chunk: Chunk) -> None:
         """Write down what is new."""
@@ -40,7 +43,7 @@ class _Written:
         self.logprobs += chunk.logprobs
         self.top_logprobs += chunk.top_logprobs
         self.prompt_logprobs = self.prompt_logprobs or chunk.prompt_logprobs
-        self.finish_reason = chunk.finish_reason
+        self.finish_reason, self.message = chunk.finish_reason, chunk.message
 
     @property
     def choice(self) -> Choice:
@@ -53,6 +56,7 @@ class _Written:
             tuple(self.logprobs),
             tuple(self.top_logprobs),
             self.prompt_logprobs,
+            self.message,
         )
 
 
@@ -64,6 +68,7 @@ class Transcript:
         self._start: Start | None = None
         self._choices: list[_Written] = []
         self._usage: Usage | None = None
+        self.timings: AnswerTimings | None = None  # once the server has said
         self.speculation = SpeculationStats(0, 0, 0, 0)  # so far
 
     def begin(self, start: Start) -> None:
@@ -95,11 +100,11 @@ class Transcript:
         )
         return fresh
 
-    def end(self, usage: Usage) -> None:
+    def end(self, usage: Usage, timings: AnswerTimings | None) -> None:
         """The server has counted. Raises ValueError if it had not begun."""
         if self._start is None:
             raise ValueError("the end comes before the start")
-        self._usage = usage
+        self._usage, self.timings = usage, timings
 
     @property
     def is_complete(self) -> bool:
@@ -148,6 +153,7 @@ class Transcript:
             usage,
             self.speculation,
             num_attempts,
+            self.timings,
         )
 
 

@@ -18,7 +18,12 @@ from outrider.clients.schema.base import (
 )
 from outrider.clients.schema.generation_fields import MAX_TOP_LOGPROBS, GenerationFields
 from outrider.clients.schema.messages import ChatMessage, Tools
-from outrider.clients.schema.openai_responses import CompletionUsage, ErrorDetail, Metrics
+from outrider.clients.schema.openai_responses import (
+    ChatReply,
+    CompletionUsage,
+    ErrorDetail,
+    Metrics,
+)
 from outrider.clients.schema.template_fields import TemplateFields
 
 Drafter = Literal["draft", "ngram", "prediction", "none"]
@@ -147,6 +152,7 @@ class GeneratedChoice(Reply):
     text: str
     token_ids: list[int]
     token_texts: list[str] | None = omitted_if_none()
+    message: ChatReply | None = omitted_if_none()  # the text as a turn, if it answers `messages`
     finish_reason: Ended
     logprobs: list[float] | None = None
     top_logprobs: list[Alternatives] | None = None
@@ -191,6 +197,10 @@ class ChunkEvent(Reply):
     num_accepted: int
     k_reason: str
     token_texts: list[str] | None = omitted_if_none()  # together they are `text`
+    # If it answers `messages`: characters of the choice's text so far, from its beginning, that are
+    # thoughts and their marks; null while it is not known what it begins with.
+    reasoning_len: int | None = None
+    message: ChatReply | None = omitted_if_none()  # with the last: the text as a turn
     logprobs: list[float] | None = omitted_if_none()
     top_logprobs: list[Alternatives] | None = omitted_if_none()
     prompt_logprobs: list[PromptToken] | None = omitted_if_none()

@@ -51,10 +51,19 @@ class SpeculativeDecoding(Reply):
     k_reasons: dict[str, int]  # rounds by why they drafted as far as they did
 
 
+class Timings(Reply):
+    """How long an answer took, by the server's clock, over all choices."""
+
+    time_to_first_token_s: float  # from when the request was understood to its first commit
+    decode_s: float  # from the first commit to the last
+    tokens_per_s: float  # of those behind the first commit; 0 where none followed
+
+
 class Metrics(Reply):
     """Figures of one response."""
 
     speculative_decoding: SpeculativeDecoding
+    timings: Timings
 
 
 class CompletionLogprobs(Reply):

@@ -8,7 +8,7 @@ import typer
 
 from outrider.clients.client import Client
 from outrider.cluster.config.config import Config
-from outrider.cluster.terminal.chat import Conversation
+from outrider.cluster.terminal.chat.conversation import Conversation
 from outrider.cluster.terminal.console import errors_in_a_line, report
 from outrider.cluster.terminal.flags import client_flags, config_flags
 

@@ -98,7 +98,8 @@ def events_of(body: Mapping[str, Any], rng: random.Random) -> Iterator[dict[str,
             chunk["token_texts"] = token_texts(chunk["text"], len(chunk["token_ids"]))
         yield chunk
     usage = {"prompt_tokens": len(ids_of(prompt)), "completion_tokens": num_tokens}
-    yield {"type": "end", "usage": usage, "metrics": {}}
+    timings = {"time_to_first_token_s": 0.25, "decode_s": 2.0, "tokens_per_s": 21.5}
+    yield {"type": "end", "usage": usage, "metrics": {"timings": timings}}
 
 
 def _resumed(body: Mapping[str, Any], num_choices: int) -> list[tuple[list[int], int]]:

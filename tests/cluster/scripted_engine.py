@@ -44,7 +44,8 @@ class Pieces:
 
     FIRST_CHARACTER = 1000  # ids from here on
     longest_token = 1000
-    chat_template, response_template = "", None
+    chat_template = ""
+    response_template = None
     special_tokens: Mapping[int, str] = MappingProxyType({})
 
     def __init__(self, text: str) -> None:
@@ -57,6 +58,8 @@ class Pieces:
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(self._piece, ids))
+
+    decode_all = decode
 
     def reads(self, name: str) -> bool:
         return False

@@ -81,7 +81,7 @@ class ToyTokenizer:
 
 @dataclass
 class ToyEngine:
-    """Two tokens a commit: one drafted and accepted, one bonus."""
+    """Two tokens a commit: one drafted and accepted, one bonus; or `commit_len`."""
 
     delay_s: float = 0.0  # before each commit
     failure: Exception | None = None  # raised after `fails_after` commits
@@ -89,6 +89,7 @@ class ToyEngine:
     status: str = "ok"
     target: WorkerState = WorkerState.UP
     script: str | None = None  # the text of every choice, in the place of letters
+    commit_len: int = 2  # tokens
     num_waiting: int = 0  # as its health says
     num_cached: int = 0  # tokens of each prompt, as its first chunk says
     num_closed: int = 0  # sequences that ended, in whichever way
@@ -138,12 +139,13 @@ class ToyEngine:
         try:
             text, reason = self._text(request)
             start = 0 if request.resumed is None else len(request.resumed.output_ids)
-            for step, at in enumerate(range(start, max(len(text), start + 1), 2)):
+            size = self.commit_len
+            for step, at in enumerate(range(start, max(len(text), start + 1), size)):
                 await asyncio.sleep(self.delay_s)
                 if self.failure is not None and step == self.fails_after:
                     raise self.failure
-                is_last = at + 2 >= len(text)
-                yield self._chunk(request, text[at : at + 2], step, reason if is_last else None)
+                is_last = at + size >= len(text)
+                yield self._chunk(request, text[at : at + size], step, reason if is_last else None)
         finally:
             self.num_closed += 1
 

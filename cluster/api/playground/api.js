@@ -16,6 +16,9 @@
  * @property {number} num_accepted
  * @property {string} k_reason
  * @property {string | null} finish_reason
+ * @property {number | null} [reasoning_len] of a chat: characters of the text so far, from its
+ *   beginning, that are thoughts; null while it is not known what it begins with
+ * @property {import("./conversation.js").Message} [message] with the last: the text as a turn
  *
  * @typedef {{type: "end"}} End
  * @typedef {{type: "error", error: ErrorDetail}} Failure

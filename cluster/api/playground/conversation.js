@@ -1,7 +1,10 @@
 /**
  * The turns before the one in hand, as the server gets them and as the page shows them.
  *
- * @typedef {{role: "system" | "user" | "assistant", content: string}} Message
+ * @typedef {object} Message as the server writes and reads it
+ * @property {"system" | "user" | "assistant"} role
+ * @property {string | null} content
+ * @property {string} [reasoning_content]
  */
 
 export class Conversation {
@@ -17,11 +20,11 @@ export class Conversation {
   /**
    * Keep an exchange.
    * @param {string} question
-   * @param {string} answer
+   * @param {Message} answer
    * @param {Node[]} shown the answer as it was shown
    */
   keep(question, answer, shown) {
-    this.messages.push({ role: "user", content: question }, { role: "assistant", content: answer });
+    this.messages.push({ role: "user", content: question }, answer);
     this.#root.append(turn("You", [question]), turn("Model", shown));
   }
 

@@ -2,6 +2,7 @@
 
 import { originsOf } from "./origin.js";
 import { Tally } from "./tally.js";
+import { Thoughts } from "./thoughts.js";
 
 const BOTTOM_PX = 24; // as near to the end counts as being there
 
@@ -9,6 +10,7 @@ export class Pane {
   #text;
   #end;
   #root;
+  #thoughts;
 
   /** @param {HTMLElement} root a section as in the page */
   constructor(root) {
@@ -16,6 +18,7 @@ export class Pane {
     this.#text = /** @type {HTMLElement} */ (root.querySelector(".text"));
     this.#end = /** @type {HTMLElement} */ (root.querySelector(".end"));
     this.tally = new Tally(0);
+    this.#thoughts = new Thoughts(this.#text);
     /** @type {Object<string, string>} what each reason for k means */
     this.reasons = {};
   }
@@ -33,6 +36,7 @@ export class Pane {
     const place = /** @type {HTMLElement} */ (this.#root.querySelector("h2"));
     place.textContent = heading;
     this.#text.replaceChildren();
+    this.#thoughts = new Thoughts(this.#text);
     this.#text.classList.add("streaming");
     this.#end.textContent = "";
     this.tally = new Tally(now_s);
@@ -47,7 +51,9 @@ export class Pane {
     const isAtBottom =
       this.#text.scrollTop + this.#text.clientHeight + BOTTOM_PX >= this.#text.scrollHeight;
     const why = chunk.k_reason ? `. ${this.#sentence(chunk.k_reason)}` : "";
-    this.#text.append(...tokens(chunk, this.tally.rounds.length, why));
+    const round = this.tally.rounds.length;
+    const { reasoning_len: reasoningLen = 0 } = chunk; // a prompt's continuation has no thoughts
+    this.#thoughts.add(tokens(chunk, round, why), reasoningLen);
     if (isAtBottom) this.#text.scrollTop = this.#text.scrollHeight;
   }
 
@@ -109,7 +115,7 @@ export class Pane {
  * @param {import("./api.js").Chunk} chunk
  * @param {number} round
  * @param {string} why
- * @returns {HTMLElement[]}
+ * @returns {{span: HTMLElement, text: string}[]}
  */
 function tokens(chunk, round, why) {
   const origins = originsOf(chunk);
@@ -119,7 +125,7 @@ function tokens(chunk, round, why) {
     if (text === "") return []; // an end token, or part of a character
     const span = said(text, `${origins[index]} · round ${round}: ${counts}${why}`);
     span.className = `token ${origins[index]}`;
-    return [span];
+    return [{ span, text }];
   });
 }
 

@@ -199,7 +199,7 @@ function verdict(kind, text) {
 
 /** Keep the exchange and make room for the next message. */
 function reply() {
-  conversation.keep(asked, on.tally.text, on.copy());
+  conversation.keep(asked, on.tally.turn, on.copy());
   element("reply").hidden = true;
   element("restart").hidden = false;
   form.text = "";

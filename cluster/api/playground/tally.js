@@ -24,6 +24,9 @@ export class Tally {
   reasons = new Map(); // rounds by why they drafted so many
   /** @type {string | null} */
   finishReason = null;
+  /** @type {import("./conversation.js").Message | null} */
+  message = null; // the text as a turn, once it is whole
+  reasoningLen = 0; // characters of the text, from its beginning, that are thoughts
   /** @type {{time_s: number, numTokens: number}[]} */
   #arrivals = []; // one a chunk, with the count up to it
   #start_s;
@@ -42,6 +45,8 @@ export class Tally {
     this.tokenIds.push(...chunk.token_ids);
     this.text += chunk.text;
     this.finishReason = chunk.finish_reason;
+    this.message = chunk.message ?? null;
+    this.reasoningLen = chunk.reasoning_len ?? this.reasoningLen;
     const { num_drafted: numDrafted, num_accepted: numAccepted } = chunk;
     this.rounds.push({ numDrafted, numAccepted, proposer: proposerOf(chunk) });
     for (const origin of originsOf(chunk)) count(this.origins, origin);
@@ -76,6 +81,15 @@ export class Tally {
   get firstToken_s() {
     const first = this.#arrivals[0];
     return first ? first.time_s - this.#start_s : null;
+  }
+
+  /**
+   * The text as a turn; of one that was stopped, what it said so far.
+   * @returns {import("./conversation.js").Message}
+   */
+  get turn() {
+    const said = [...this.text].slice(this.reasoningLen).join("").trimStart();
+    return this.message ?? { role: "assistant", content: said };
   }
 
   /** Accepted of drafted tokens; null while none was drafted. */

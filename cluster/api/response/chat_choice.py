@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.actors.scheduling.request import FinishReason, OutputDelta
+from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
 from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.clients.schema.openai_responses import ChatFinish, ChatReply
 from outrider.cluster.api.request.job import Job
@@ -25,20 +25,21 @@ class ChatText:
     def __init__(self, reading: ReplyReading | None) -> None:
         self._reading = reading
         self._parser = None if reading is None else reading.parser()
-        self._most_calls = 1 if reading is not None and reading.has_one_call else None
-        self.num_calls = 0
-        self.reasoning = ""
+        self._num_calls = 0
+        self._told = ReplyDelta()  # so far
 
     def push(self, chunk: OutputDelta) -> ReplyDelta:
         """What became certain with one commit."""
-        if self._parser is None:
-            return ReplyDelta([TextDelta(TextKind.CONTENT, chunk.text)])
-        told = self._parser.push(chunk.text.removesuffix(self._end_text(chunk)))
-        if chunk.finish_reason is not None:
-            told += self._parser.finish()
-        told.parts = [part for part in told.parts if self._is_told(part)]
-        self.reasoning += told.reasoning
+        told = self.read(chunk.text.removesuffix(self._end_text(chunk)))
+        if chunk.finish_reason is not None and self._parser is not None:
+            told += self._kept(self._parser.finish())
         return told
+
+    def read(self, text: str) -> ReplyDelta:
+        """What became certain with a piece of the text."""
+        if self._parser is None:
+            return self._kept(ReplyDelta([TextDelta(TextKind.CONTENT, text)]))
+        return self._kept(self._parser.push(text))
 
     def _end_text(self, chunk: OutputDelta) -> str:
         """What the token that ended it looks like, where special tokens are shown."""
@@ -46,38 +47,73 @@ class ChatText:
             return ""
         return self._reading.end_texts.get(chunk.token_ids[-1], "") if chunk.token_ids else ""
 
+    def _kept(self, told: ReplyDelta) -> ReplyDelta:
+        """Without calls that are more than are wanted."""
+        told.parts = [part for part in told.parts if self._is_told(part)]
+        self._told += told
+        return told
+
     def _is_told(self, part: TextDelta | CallDelta) -> bool:
-        """Not a call more than are wanted."""
         if isinstance(part, TextDelta):
             return True
-        self.num_calls += part.name is not None
-        return self._most_calls is None or self.num_calls <= self._most_calls
+        self._num_calls += part.name is not None
+        most = None if self._reading is None else self._reading.most_calls
+        return most is None or self._num_calls <= most
+
+    @property
+    def reasoning(self) -> str:
+        """The thoughts so far."""
+        return self._told.reasoning
+
+    @property
+    def reasoning_len(self) -> int | None:
+        """Characters of the text, from its beginning, that are thoughts and their marks; None while
+        it is not known what it begins with.
+        """
+        return 0 if self._parser is None else self._parser.reasoning_len
+
+    @property
+    def message(self) -> ChatReply:
+        """The turn, once it is whole."""
+        told = self._told
+        calls = [tool_call(each.name, each.arguments) for each in told.calls if each.name]
+        return ChatReply(
+            content=(told.content or None) if calls else told.content,
+            reasoning_content=told.reasoning or None,
+            tool_calls=calls or None,
+            tool_call_errors=told.errors or None,
+        )
 
     def reason(self, chunk: OutputDelta) -> ChatFinish | None:
         """Why the answer ended with this commit, if it did."""
         if chunk.finish_reason is None:
             return None
         reason: ChatFinish = chunk.finish_reason.value
-        return "tool_calls" if self.num_calls and reason == "stop" else reason
+        return "tool_calls" if self._num_calls and reason == "stop" else reason
+
+
+def chat_text(job: Job, request: Request, reading: ReplyReading | None) -> ChatText:
+    """Of one choice, which may be taken up: what its client has of it is read already."""
+    text, resumed = ChatText(reading), request.resumed
+    if resumed is not None:
+        skips_special = request.sampling.skips_special
+        stream = job.engine.tokenizer.stream(request.prompt_ids, (), skips_special=skips_special)
+        for token_id in resumed.output_ids:
+            stream.push(token_id)
+        text.read(stream.take()[: resumed.text_len])
+    return text
 
 
 def reply_of(
     chunks: Sequence[OutputDelta], reading: ReplyReading | None
 ) -> tuple[ChatReply, ChatFinish]:
     """A whole answer, and why it ended."""
-    text, told = ChatText(reading), ReplyDelta()
+    text = ChatText(reading)
     for chunk in chunks:
-        told += text.push(chunk)
+        text.push(chunk)
     reason = text.reason(chunks[-1])
     assert reason is not None, "the engine ended a sequence without saying why"
-    calls = [tool_call(call.name, call.arguments) for call in told.calls if call.name is not None]
-    reply = ChatReply(
-        content=(told.content or None) if calls else told.content,
-        reasoning_content=told.reasoning or None,
-        tool_calls=calls or None,
-        tool_call_errors=told.errors or None,
-    )
-    return reply, reason
+    return text.message, reason
 
 
 class ChatChoiceWriter:

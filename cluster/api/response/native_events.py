@@ -1,6 +1,6 @@
 """A stream of /v1/generate: its objects as server-sent events, or as msgpack one after another."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from outrider.clients.schema.generate import GenerateRequest, PromptToken
 from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.body import MSGPACK
 from outrider.cluster.api.request.job import Job
+from outrider.cluster.api.response.chat_choice import ChatText, num_tokens
 from outrider.cluster.api.response.logprobs import finite, pairs_of
 from outrider.cluster.api.response.token_texts import TokenTexts
 from outrider.cluster.api.response.usage import UsageCounter
@@ -37,13 +38,21 @@ def prompt_tokens(tokens: Iterable[TokenLogprobs]) -> list[PromptToken]:
 class NativeEvents:
     """Writes the objects of one job, as `outrider.clients.schema.generate.Event` describes them."""
 
-    def __init__(self, job: Job, body: GenerateRequest, packs: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        body: GenerateRequest,
+        packs: bool,
+        texts: Sequence[ChatText] | None = None,
+    ) -> None:
+        """`texts`: of every choice, if they are turns of a chat."""
         self.media_type = MSGPACK if packs else "text/event-stream"
         self._encode = msgspec.msgpack.encode if packs else _event
         self._job = job
         self._has_logprobs = body.logprobs is not None
         self._has_alternatives = bool(body.logprobs)
         self._counter = UsageCounter.of(job)
+        self._texts = texts
         self._token_texts: list[TokenTexts] = []  # by choice, if asked for
         if body.return_token_texts:
             self._token_texts = [TokenTexts(job.engine.tokenizer, r) for r in job.requests]
@@ -76,6 +85,8 @@ class NativeEvents:
         }
         if self._token_texts:
             event["token_texts"] = self._token_texts[index].of(chunk)
+        if self._texts is not None:
+            event |= self._read(self._texts[index], chunk)
         if self._has_logprobs:
             event["logprobs"] = [finite(logprob) for logprob in chunk.logprobs]
         if self._has_alternatives:
@@ -85,8 +96,18 @@ class NativeEvents:
             event["prompt_logprobs"] = [token.model_dump() for token in told]
         return self._encode(event)
 
+    def _read(self, text: ChatText, chunk: OutputDelta) -> dict[str, Any]:
+        text.push(chunk)
+        told: dict[str, Any] = {"reasoning_len": text.reasoning_len}
+        if chunk.finish_reason is not None:
+            told["message"] = text.message.model_dump()
+        return told
+
     def end(self) -> bytes:
         """The counts."""
+        tokenizer = self._job.engine.tokenizer
+        for text in self._texts or ():
+            self._counter.num_reasoning += num_tokens(tokenizer, text.reasoning)
         usage, metrics = self._counter.usage(), self._counter.metrics()
         return self._encode(
             {"type": "end", "usage": usage.model_dump(), "metrics": metrics.model_dump()}

@@ -1,5 +1,8 @@
-"""What one request's chunks add up to: usage and the speculation block. Knows nothing of HTTP."""
+"""What one request's chunks add up to: usage, what speculation did, times. Knows
+nothing of HTTP.
+"""
 
+import time
 from collections import Counter
 
 from outrider.actors.scheduling.request import OutputDelta
@@ -9,6 +12,7 @@ from outrider.clients.schema.openai_responses import (
     Metrics,
     PromptTokensDetails,
     SpeculativeDecoding,
+    Timings,
 )
 from outrider.cluster.api.request.job import Job
 
@@ -31,6 +35,8 @@ class UsageCounter:
         self._num_predicted_accepted = 0
         self._steps: Counter[tuple[int, int]] = Counter()  # by (drafted, accepted)
         self._k_reasons: Counter[str] = Counter()
+        self._begun_s = self._first_s = self._last_s = time.monotonic()
+        self._num_first = 0  # tokens of the first commit
 
     @classmethod
     def of(cls, job: Job) -> "UsageCounter":
@@ -47,6 +53,9 @@ class UsageCounter:
         """Count one commit of a choice."""
         if index % self._num_choices == 0:  # a prompt is counted once; the rest share its KV
             self._num_cached += chunk.num_cached
+        self._last_s = time.monotonic()
+        if not self._num_rounds:
+            self._first_s, self._num_first = self._last_s, len(chunk.token_ids)
         self._num_tokens += len(chunk.token_ids)
         self._num_rounds += 1
         self._k_reasons[chunk.k_reason] += 1
@@ -72,7 +81,7 @@ class UsageCounter:
         )
 
     def metrics(self) -> Metrics:
-        """The speculation block."""
+        """The speculation block, and the times."""
         num_steps = self._steps.total()
         num_drafted = sum(drafted * count for (drafted, _), count in self._steps.items())
         num_accepted = sum(accepted * count for (_, accepted), count in self._steps.items())
@@ -94,7 +103,15 @@ class UsageCounter:
             tokens_per_round=self._num_tokens / max(1, self._num_rounds),
             k_reasons=dict(self._k_reasons),
         )
-        return Metrics(speculative_decoding=block)
+        return Metrics(speculative_decoding=block, timings=self._timings())
+
+    def _timings(self) -> Timings:
+        decode_s, num_later = self._last_s - self._first_s, self._num_tokens - self._num_first
+        return Timings(
+            time_to_first_token_s=self._first_s - self._begun_s,
+            decode_s=decode_s,
+            tokens_per_s=num_later / decode_s if num_later and decode_s else 0.0,
+        )
 
     def _histogram(self, longest: int, lengths: range | list[int]) -> list[int]:
         """Steps by accepted count, [longest + 1], over proposals of these lengths."""

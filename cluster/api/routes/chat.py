@@ -64,7 +64,14 @@ async def chat_job(
     if limit is None:  # OpenAI's default: as far as the context goes
         limit = max(1, engine.info.max_model_len - len(ids))
     grammar, param = grammar_of(body)
-    reading = reading_of(form, body, offer, ids, engine.tokenizer, has_grammar=grammar is not None)
+    reading = reading_of(
+        form,
+        offer,
+        ids,
+        engine.tokenizer,
+        continued=body.messages[-1].text if body.continue_final_message else None,
+        has_grammar=grammar is not None,
+    )
     if offer is not None and offer.forced is not None:
         grammar, param = offer.forced, "tools"
     spec = RequestSpec(

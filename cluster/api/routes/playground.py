@@ -32,6 +32,7 @@ FILES = (
     "playground.css",
     "playground.js",
     "tally.js",
+    "thoughts.js",
 )
 HEADERS = {
     "cache-control": "no-cache",  # kept, and asked for anew each time by its ETag

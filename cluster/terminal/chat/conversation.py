@@ -1,4 +1,4 @@
-"""`outrider chat`: a conversation with a running server, each token coloured by where it came from.
+"""A conversation in the terminal, each token coloured by where it came from, thoughts folded.
 
 Answers go to standard output, all else to the other; colours only where that is a terminal.
 """
@@ -6,81 +6,51 @@ Answers go to standard output, all else to the other; colours only where that is
 import contextlib
 import re
 import sys
-import time
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from outrider.clients.client import Client, Stream
 from outrider.clients.errors import OutriderClientError
 from outrider.clients.options import Options
-from outrider.clients.results import Chunk, TokenOrigin
 from outrider.cluster.config.demo_models import DEMO, HONESTLY
+from outrider.cluster.terminal.chat.answer_view import AnswerView, legend
+from outrider.cluster.terminal.chat.example_tools import ExampleTool, called
 from outrider.cluster.terminal.console import stderr
-from outrider.cluster.terminal.flags import client_flags
-from outrider.cluster.terminal.word_wrap import Piece, WordWrap
 
 COMMAND = re.compile(r"/[a-z?]+")
-CLEAR, BYE, HELP = "/clear", "/bye", ("/help", "/?")
+CLEAR, THOUGHTS, BYE, HELP = "/clear", "/thoughts", "/bye", ("/help", "/?")
 COMMANDS = {
     CLEAR: "forgets what was said",
+    THOUGHTS: "shows what the model thought before its last answer",
     BYE: "ends the conversation, as Ctrl-D does",
     HELP[0]: "shows this",
 }
-COLOURS = {
-    TokenOrigin.ACCEPTED: ("green", "drafted"),
-    TokenOrigin.NGRAM: ("cyan", "copied"),
-    TokenOrigin.RECOVERED: ("yellow", "corrected"),
-    TokenOrigin.BONUS: ("blue", "bonus"),
-    TokenOrigin.PLAIN: ("default", "plain"),
-    TokenOrigin.PREDICTION: ("magenta", "predicted"),
-}
-
-
-def chat(
-    url: client_flags.Url = None,
-    api_key: client_flags.ApiKey = None,
-    model: client_flags.Model = None,
-    system: Annotated[
-        str | None, typer.Option(help="The system's turn, before all others.")
-    ] = None,
-    max_tokens: client_flags.MaxTokens = 256,
-    temperature: client_flags.Temperature = None,
-    top_p: client_flags.TopP = None,
-    top_k: client_flags.TopK = None,
-    min_p: client_flags.MinP = None,
-    seed: client_flags.Seed = None,
-    stop: client_flags.Stop = None,
-    speculation: client_flags.Drafts = True,
-) -> None:
-    """Talk to a running server. Ctrl-C stops an answer, /bye ends the conversation, /help says
-    more.
-    """
-    options = client_flags.options(
-        speculation,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        seed=seed,
-        stop=stop,
-    )
-    with client_flags.asked_server(url, api_key, model) as client:
-        Conversation(client, options, system).run()
+MOST_CALLS = 8  # answers in a row that call tools
+NONE: Mapping[str, ExampleTool] = MappingProxyType({})
 
 
 class Conversation:
     """The turns so far, and how they are shown."""
 
-    def __init__(self, client: Client, options: Options, system: str | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: Options,
+        system: str | None,
+        tools: Mapping[str, ExampleTool] = NONE,
+    ) -> None:
         self._client = client
         self._options: Options = {**options, "return_token_texts": True}
+        if tools:
+            self._options["tools"] = [tool.description for tool in tools.values()]
+        self._tools = tools
         self._first = [] if system is None else [{"role": "system", "content": system}]
-        self._turns = list(self._first)
+        self._turns: list[dict[str, Any]] = list(self._first)
+        self._thoughts = ""  # before the last answer
         self._screen = Console(soft_wrap=True, highlight=False)
         self._is_watched = sys.stdin.isatty() and self._screen.is_terminal
 
@@ -89,7 +59,7 @@ class Conversation:
         if self._is_watched:
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401  # gives input() its editing and history
-            stderr().print(_legend())
+            stderr().print(legend())
             if self._client.served_model() == DEMO:
                 stderr().print(Text(HONESTLY, style="dim"))
         while (said := self._heard()) is not None:
@@ -104,12 +74,14 @@ class Conversation:
     def _obey(self, command: str) -> None:
         """What is not for the model."""
         if command == CLEAR:
-            self._turns = list(self._first)
+            self._turns, self._thoughts = list(self._first), ""
             stderr().print("[dim]the conversation begins anew[/dim]")
-            return
-        unknown = "" if command in HELP else f"{command} is no command. "
-        words = "; ".join(f"{name} {what}" for name, what in COMMANDS.items())
-        stderr().print(Text(f"{unknown}{words}. All else goes to the model.", style="dim"))
+        elif command == THOUGHTS:
+            stderr().print(Text(self._thoughts.strip() or "there were none", style="dim"))
+        else:
+            unknown = "" if command in HELP else f"{command} is no command. "
+            words = "; ".join(f"{name} {what}" for name, what in COMMANDS.items())
+            stderr().print(Text(f"{unknown}{words}. All else goes to the model.", style="dim"))
 
     def _heard(self) -> str | None:
         """What the user says next; None at the end."""
@@ -124,79 +96,65 @@ class Conversation:
                 stderr().print("\n[dim]Ctrl-D ends[/dim]")
 
     def _answer(self) -> None:
-        pace, wrap = Pace(), WordWrap(self._screen)
+        """One answer, and those that follow the calls in it. Of a question without one nothing is
+        kept.
+        """
+        self._thoughts, question = "", len(self._turns) - 1
+        for _ in range(MOST_CALLS):
+            message = self._said()
+            if message is None:
+                del self._turns[question:]
+                return
+            self._turns.append(message)
+            calls = message.get("tool_calls") or ()
+            self._turns += [self._run(call) for call in calls]
+            if not calls:
+                return
+        stderr().print(Text(f"stopped after {MOST_CALLS} answers that called", style="dim"))
+
+    def _said(self) -> dict[str, Any] | None:
+        """The model's turn, shown as it comes; None if it said nothing."""
+        view, message = AnswerView(self._screen), None
         with self._client.stream(messages=self._turns, **self._options) as stream:
             try:
                 for chunk in stream:
-                    pace.add(chunk)
-                    if self._screen.is_terminal:
-                        wrap.write(_painted(chunk))
-                    else:
-                        self._screen.print(_harmless(chunk.text), end="", markup=False)
+                    view.add(chunk)
+                    message = chunk.message or message
             except KeyboardInterrupt:
                 stderr().print("\n[dim]stopped[/dim]", end="")
             except OutriderClientError as error:
                 stderr().print(Text.assemble(("\nerror: ", "bold red"), str(error)))
-            self._screen.print()
-            if stream.text:
-                self._turns.append({"role": "assistant", "content": stream.text})
-            else:
-                self._turns.pop()  # of a question without an answer nothing is kept
-            if self._is_watched and pace.num_tokens:
-                stderr().print(_figures(pace, stream))
+            view.end()
+            self._thoughts += view.thoughts
+            if self._is_watched and stream.text:
+                stderr().print(_figures(stream))
+            if message is None and view.content:  # it was stopped
+                message = {"role": "assistant", "content": view.content}
+            return dict(message) if message is not None and stream.text else None
+
+    def _run(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """The turn that answers a call."""
+        function = call["function"]
+        result = called(self._tools, function["name"], function["arguments"])
+        shown = f"{function['name']} {function['arguments']} → {result}"
+        stderr().print(Text(shown, style="dim"))
+        return {"role": "tool", "tool_call_id": call["id"], "content": result}
 
 
-@dataclass(slots=True)
-class Pace:
-    """How fast tokens come, the first one apart."""
-
-    num_tokens: int = 0
-    asked_s: float = field(default_factory=time.monotonic)
-    first_s: float = 0.0
-    last_s: float = 0.0
-    num_first: int = 0  # tokens that came at once
-
-    def add(self, chunk: Chunk) -> None:
-        """Count a commit, now."""
-        self.last_s = time.monotonic()
-        if not self.num_tokens:
-            self.first_s, self.num_first = self.last_s, len(chunk.token_ids)
-        self.num_tokens += len(chunk.token_ids)
-
-    @property
-    def tokens_per_s(self) -> float:
-        """After the first commit; 0 if there was no other."""
-        elapsed_s = self.last_s - self.first_s
-        return (self.num_tokens - self.num_first) / elapsed_s if elapsed_s > 0 else 0.0
-
-
-def _painted(chunk: Chunk) -> list[Piece]:
-    """The text, each token's in the colour of its origin."""
-    if "".join(chunk.token_texts) != chunk.text:  # what a broken stream had held back
-        return [(_harmless(chunk.text), "")]
-    pairs = zip(chunk.token_texts, chunk.origins, strict=True)
-    return [(_harmless(text), COLOURS[origin][0]) for text, origin in pairs]
-
-
-def _harmless(text: str) -> str:
-    """The text without power over the terminal."""
-    return text.replace("\x1b", "␛")
-
-
-def _legend() -> Text:
-    parts: list[str | tuple[str, str]] = ["tokens: "]
-    for colour, name in COLOURS.values():
-        parts += [("■ ", colour), f"{name}  "]
-    return Text.assemble(*parts)
-
-
-def _figures(pace: Pace, stream: Stream) -> Text:
-    speculation = stream.speculation
-    drafted, rate = speculation.num_drafted, speculation.acceptance_rate
-    accepted = f"{rate:.0%} of {drafted} drafted tokens accepted" if drafted else "nothing drafted"
+def _figures(stream: Stream) -> Text:
+    """What is known of the answer, times by the server's clock."""
+    told = stream.speculation
+    speed = ""
+    if (timings := stream.timings) is not None:
+        speed = (
+            f", the first after {timings.time_to_first_token_s:.2f} s, "
+            f"then {timings.tokens_per_s:.0f} tokens/s"
+        )
+    accepted = "nothing drafted"
+    if told.num_drafted:
+        accepted = f"{told.acceptance_rate:.0%} of {told.num_drafted} drafted tokens accepted"
     return Text(
-        f"{pace.num_tokens} tokens, the first after {pace.first_s - pace.asked_s:.2f} s, then "
-        f"{pace.tokens_per_s:.0f} tokens/s; {accepted}, "
-        f"{speculation.tokens_per_round:.2f} tokens a round; seed {stream.seed}",
+        f"{told.num_tokens} tokens{speed}; {accepted}, {told.tokens_per_round:.2f} tokens a round; "
+        f"seed {stream.seed}",
         style="dim",
     )

@@ -10,6 +10,7 @@ from outrider.clients.async_client import AsyncClient
 from outrider.clients.errors import BadRequest, NotFound, ServerError
 from outrider.clients.options import Options, RetryPolicy
 from outrider.clients.results import TokenOrigin, Usage
+from outrider.cluster.api.service import Service
 
 FAST = RetryPolicy(max_retries=3, base_s=0.01, cap_s=0.02)
 
@@ -87,6 +88,53 @@ async def test_several_choices_are_taken_up_where_they_broke(
     assert broken.usage == expected.usage
     resumed = [request.resumed for request in engine.requests[-2:]]
     assert all(each is not None and each.output_ids for each in resumed)
+
+
+TIME = {"type": "function", "function": {"name": "time", "parameters": {"type": "object"}}}
+THOUGHTS = "<think>\nHm.\n</think>"
+CALL = '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("fails_after", [0, 1, 2])
+async def test_a_turn_is_read_and_may_be_sent_back(
+    client: AsyncClient, engine: ToyEngine, service: Service, fails_after: int
+) -> None:
+    service.response_template, engine.info.max_model_len = "hermes", 500
+    engine.tokenizer.chat_template = "</think>"
+    engine.script = THOUGHTS + "\n\nI look. " + CALL
+    if fails_after:
+        engine.failure, engine.fails_after = WorkerGone("the target is gone"), fails_after
+    options = Options(max_tokens=200, tools=[TIME])
+    question = {"role": "user", "content": "?"}
+    async with client.stream(messages=[question], **options) as stream:
+        told = [(chunk.text, chunk.reasoning_len) async for chunk in stream]
+        answer = await stream.result()
+    assert (answer.text, answer.num_attempts > 1) == (engine.script, fails_after > 0)
+    message = answer.message
+    assert message is not None
+    (call,) = message["tool_calls"]
+    assert call["function"] == {"name": "time", "arguments": "{}"}
+    assert (message["content"], message["reasoning_content"]) == ("I look.", "Hm.")
+    assert answer.usage.reasoning_tokens == len("Hm.")
+    assert answer.timings is not None
+    seen = 0
+    for text, length in told:
+        seen += len(text)
+        assert length == (min(seen, len(THOUGHTS)) if seen >= len("<think>") else None)
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "noon"}
+    engine.script, engine.failure = "It is noon.", None
+    answer = await client.chat([question, message, result], **options)
+    assert answer.message == {"role": "assistant", "content": "It is noon.", "refusal": None}
+
+
+async def test_a_continued_prompt_is_no_turn(client: AsyncClient, engine: ToyEngine) -> None:
+    engine.tokenizer.chat_template, engine.script = "</think>", THOUGHTS
+    async with client.stream("?", max_tokens=50) as stream:
+        assert {chunk.reasoning_len async for chunk in stream} == {0}
+        answer = await stream.result()
+    assert (answer.text, answer.message) == (THOUGHTS, None)
+    assert answer.timings is not None
+    assert answer.timings.tokens_per_s > 0
 
 
 async def test_an_answer_that_gets_no_further_is_given_up(

@@ -17,7 +17,8 @@ class OfferedTools:
     """The tools of one chat."""
 
     tools: tuple[Tool, ...]
-    forced: Grammar | None  # the text is a call; None: the model decides
+    forced: Grammar | None = None  # the text is a call; None: the model decides
+    most_calls: int | None = None  # that are told of one answer
 
 
 def offer_of(body: ChatRequest, known: ToolFormat | None) -> OfferedTools | None:
@@ -39,7 +40,7 @@ def offer_of(body: ChatRequest, known: ToolFormat | None) -> OfferedTools | None
         raise InvalidRequest(message, "tools")
     _check(body, tools)
     forced = forcing(known).forced([tool.function for tool in called]) if called else None
-    return OfferedTools(tuple(tools), forced)
+    return OfferedTools(tuple(tools), forced, 1 if body.parallel_tool_calls is False else None)
 
 
 def call_id() -> str:

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from outrider.actors.errors import InvalidConfig
-from outrider.clients.schema.openai_requests import ChatRequest
 from outrider.cluster.api.request.tools.formats import FORMATS, THINK, ToolFormat, forcing
 from outrider.cluster.api.request.tools.offer import OfferedTools
 from outrider.cluster.api.response.reply.reply_parser import CALLS, REASONING, ReplyParser
@@ -116,7 +115,7 @@ class ReplyReading:
     template: "ResponseTemplate"
     names: frozenset[str]  # of the tools on offer
     prefix: str  # what the prompt has of the answer already
-    has_one_call: bool  # at most: more are left out
+    most_calls: int | None  # that are told: more are left out
     end_texts: Mapping[int, str] = field(default_factory=dict)  # of shown tokens that are no text
 
     def parser(self) -> ReplyParser:
@@ -126,30 +125,32 @@ class ReplyReading:
 
 def reading_of(
     form: ReplyFormat,
-    body: ChatRequest,
     offer: OfferedTools | None,
     prompt_ids: Sequence[int],
     tokenizer: "Tokenizer",
     *,
+    continued: str | None,
     has_grammar: bool,
 ) -> ReplyReading | None:
-    """None where an answer is content, letter for letter: also where a grammar says what it is."""
+    """None where an answer is content, letter for letter: also where a grammar says what it is.
+    `continued`: the turn that the answer goes on with.
+    """
     names = frozenset(tool.function.name for tool in offer.tools) if offer else frozenset()
-    has_one_call = body.parallel_tool_calls is False
+    most_calls = None if offer is None else offer.most_calls
     if offer is not None and offer.forced is not None:
-        return ReplyReading(form.for_forced, names, "", has_one_call)
+        return ReplyReading(form.for_forced, names, "", most_calls)
     template = form.for_text if offer is None else form.for_calls
     if template is None or has_grammar:
         return None
-    prefix = _prefix(form, template, body, prompt_ids, tokenizer)
+    prefix = _prefix(form, template, continued, prompt_ids, tokenizer)
     shown = tokenizer.special_tokens if form.shows_special else {}
-    return ReplyReading(template, names, prefix, has_one_call, shown)
+    return ReplyReading(template, names, prefix, most_calls, shown)
 
 
 def _prefix(
     form: ReplyFormat,
     template: "ResponseTemplate",
-    body: ChatRequest,
+    continued: str | None,
     prompt_ids: Sequence[int],
     tokenizer: "Tokenizer",
 ) -> str:
@@ -157,8 +158,8 @@ def _prefix(
         return str(template.truncate_past_last_anchor(tokenizer.decode_all(prompt_ids)))
     if not form.thinks:
         return ""
-    if body.continue_final_message:
-        _, mark, text = body.messages[-1].text.rpartition(THINK["open"])
+    if continued is not None:
+        _, mark, text = continued.rpartition(THINK["open"])
         return mark + text if mark and THINK["close"] not in text else ""
     tail = tokenizer.decode_all(prompt_ids[-TAIL_LEN:])
     begun = re.search(rf"{THINK['open']}\s*\Z", tail)

@@ -51,6 +51,11 @@ class ReplyParser:
         self._start = 0  # of the open region, its mark included
         self._is_cut = False  # what seemed to close the region stands in a string of a call
         self._closing = regex.compile("")  # what does close it
+        self._is_thinking = self._has_spoken = (
+            False  # thoughts are open; there is content or a call
+        )
+        self._reasoning_len: int | None = None
+        self._num_before = len(prefix)
         self._begin(prefix)
         self._take(self._parser.initial_events, ReplyDelta())
         for text in (self._content, self._reasoning):
@@ -77,7 +82,21 @@ class ReplyParser:
         self._take(events, told)
         told.say(TextKind.REASONING, self._reasoning.finish())
         told.say(TextKind.CONTENT, self._content.finish())
+        self._speak()
         return told
+
+    @property
+    def reasoning_len(self) -> int | None:
+        """Characters of the text, from its beginning, that are thoughts and their marks; None while
+        it is not known what it begins with.
+        """
+        if self._is_thinking and not self._has_spoken:  # what may be a mark of theirs too
+            return len(self._text) - self._num_before
+        return self._reasoning_len
+
+    def _speak(self) -> None:
+        """Thoughts that follow are not of the text's beginning."""
+        self._has_spoken, self._reasoning_len = True, self._reasoning_len or 0
 
     def _push(self, text: str, told: ReplyDelta) -> None:
         self._text += text
@@ -109,6 +128,7 @@ class ReplyParser:
             self._calls = self._reader(field)
         elif field.name in REASONING:
             self._content.cut()
+            self._is_thinking = True
 
     def _reader(self, field: "ResponseTemplateField") -> JsonCalls | PythonicCalls | None:
         """Who reads its calls; None: the template says what to make of a region that is whole."""
@@ -131,15 +151,22 @@ class ReplyParser:
         if field.name in REASONING:
             told.say(TextKind.REASONING, self._reasoning.push(text))
         elif not field.name.startswith(CALLS) or self._start < 0:
-            told.say(TextKind.CONTENT, self._content.push(text))
+            self._say(text, told)
         elif self._calls is not None:
             self._add(self._calls.push(text), told)
             if self._calls.is_over:
                 self._end_calls(told)
 
+    def _say(self, text: str, told: ReplyDelta) -> None:
+        """More content."""
+        if certain := self._content.push(text):
+            told.say(TextKind.CONTENT, certain)
+            self._speak()
+
     def _add(self, calls: list[CallDelta], told: ReplyDelta) -> None:
         if calls:
             self._content.cut()
+            self._speak()
         for call in calls:
             told.add_call(call)
 
@@ -149,7 +176,7 @@ class ReplyParser:
         if self._calls.error:
             told.errors.append(self._calls.error)
         rest = self._calls.unread if self._calls.num_calls else self._text[self._start : self._at]
-        told.say(TextKind.CONTENT, self._content.push(rest))
+        self._say(rest, told)
         self._calls, self._start = None, -1
 
     def _close(self, field: "ResponseTemplateField", told: ReplyDelta) -> None:
@@ -159,10 +186,13 @@ class ReplyParser:
         if field.name in REASONING:
             self._reasoning.cut()
             self._content.cut()
+            self._is_thinking = False
+            if not self._has_spoken:
+                self._reasoning_len = self._at - self._num_before
         elif not field.name.startswith(CALLS):
             return
         elif self._start < 0:  # no call, and told already
-            told.say(TextKind.CONTENT, self._content.push(closing))
+            self._say(closing, told)
         elif self._calls is None:
             self._close_by_template(field, body, closing, told)
         elif closing and self._calls.is_cut:
@@ -192,7 +222,7 @@ class ReplyParser:
             calls = [self._call(each) for each in (value if isinstance(value, list) else [value])]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             told.errors.append(f"Got a call that is not to be read: {error}")
-            told.say(TextKind.CONTENT, self._content.push(body + closing))
+            self._say(body + closing, told)
             return
         self._add(calls, told)
 

@@ -187,6 +187,34 @@ def test_a_text_however_it_is_cut(
         assert bool(told.errors) >= is_other, pieces
 
 
+@pytest.mark.parametrize("prefix", ["", "<think>\n"])
+def test_where_thoughts_end_is_known_however_they_are_cut(prefix: str) -> None:
+    before = ("" if prefix else "\n<think>") + "Hm. </th a <thi\n</think>"
+    text = before + "\n\nA <b> " + hermes("time", "{}") + "<think>later</think>"
+    for pieces in cuts(text):
+        made, seen = parser("hermes", prefix), ""
+        for piece in pieces:
+            made.push(piece)
+            seen += piece
+            length = made.reasoning_len
+            if prefix or seen.startswith("\n<think>"):
+                assert length == min(len(seen), len(before)), pieces
+            else:
+                assert length is None, pieces
+        made.finish()
+        assert made.reasoning_len == len(before), pieces
+
+
+def test_a_text_without_thoughts_is_known_to_have_none() -> None:
+    made = parser("hermes")
+    assert made.reasoning_len is None
+    lengths = [(made.push(piece), made.reasoning_len)[1] for piece in ("\n", "<t", "hi", "s")]
+    assert lengths == [None, None, None, 0]
+    made = parser("hermes")
+    made.finish()
+    assert made.reasoning_len == 0
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_arguments_keep_their_letters(form: str) -> None:
     ((_, arguments),) = calls_of(read(parser(form), [WRITERS[form]("weather", ODD)]))

@@ -34,13 +34,13 @@ def policy() -> Policy:
 
 
 @pytest.fixture
-def site(policy: Policy) -> Iterator[Site]:
+def site(policy: Policy) -> Iterator[Site[ScriptedEngine]]:
     with served(ScriptedEngine(delay_s=0.01), policy) as site:
         yield site
 
 
 @pytest.fixture
-def page(browser: Browser, site: Site) -> Iterator[Browser]:
+def page(browser: Browser, site: Site[ScriptedEngine]) -> Iterator[Browser]:
     """The page, open; it must end without complaints and without a request to anybody else."""
     browser.show(site.url)
     browser.wait("document.getElementById('model').textContent.startsWith('toy')")
@@ -92,7 +92,9 @@ def test_origins_are_told_by_colour_and_by_line(page: Browser) -> None:
         assert num > 100, f"{num} pixels of {name} in the screenshot"
 
 
-def test_figures_and_charts_move_while_it_streams(page: Browser, site: Site) -> None:
+def test_figures_and_charts_move_while_it_streams(
+    page: Browser, site: Site[ScriptedEngine]
+) -> None:
     site.engine.delay_s = 0.03
     page.find("#run").click()
     seen: list[list[str]] = []
@@ -115,7 +117,7 @@ def test_figures_and_charts_move_while_it_streams(page: Browser, site: Site) -> 
     assert page.find("#on .acceptance").text.endswith("%")
 
 
-def test_side_by_side_the_texts_are_equal(page: Browser, site: Site) -> None:
+def test_side_by_side_the_texts_are_equal(page: Browser, site: Site[ScriptedEngine]) -> None:
     page.choose("both")
     page.type_into("seed", "9007199254740993")  # not a number of JavaScript's
     page.find("#run").click()
@@ -140,7 +142,12 @@ def test_side_by_side_the_texts_are_equal(page: Browser, site: Site) -> None:
     ],
 )
 def test_texts_that_differ_are_said_to(
-    page: Browser, site: Site, servers: str, chosen: str, temperature: str, verdict: str
+    page: Browser,
+    site: Site[ScriptedEngine],
+    servers: str,
+    chosen: str,
+    temperature: str,
+    verdict: str,
 ) -> None:
     site.engine.is_exact, site.engine.info.verification = False, servers
     page.show(site.url)
@@ -155,7 +162,7 @@ def test_texts_that_differ_are_said_to(
     assert page.find("#verdict").get_attribute("class") == verdict
 
 
-def test_by_keyboard(page: Browser, site: Site) -> None:
+def test_by_keyboard(page: Browser, site: Site[ScriptedEngine]) -> None:
     site.engine.delay_s = 0.3
     keyboard = page.find("textarea[name=text]")
     keyboard.send_keys(Keys.CONTROL, Keys.ENTER)
@@ -203,7 +210,7 @@ def test_text_is_never_markup(page: Browser) -> None:
     assert page.run("return typeof window.wasRun") == "undefined"
 
 
-def test_a_chat_goes_on(page: Browser, site: Site) -> None:
+def test_a_chat_goes_on(page: Browser, site: Site[ScriptedEngine]) -> None:
     for question in ("first", "second"):
         page.type_into("text", question)
         page.find("#run").click()
@@ -213,7 +220,34 @@ def test_a_chat_goes_on(page: Browser, site: Site) -> None:
     assert prompt == f"<user>first<assistant>{SCRIPT}<user>second"
 
 
-def test_every_field_reaches_the_engine(page: Browser, site: Site) -> None:
+def test_thoughts_are_folded(browser: Browser, policy: Policy) -> None:
+    thoughts, said = "<think> Hm, 日本語 < b.\n</think>", "\n\nYes, it splits."
+    engine = ScriptedEngine(delay_s=0.01, tokenizer=Pieces(thoughts + said))
+    engine.tokenizer.chat_template = "</think>"
+    with served(engine, policy) as site:
+        browser.show(site.url)
+        browser.wait("document.getElementById('model').textContent.startsWith('toy')")
+        browser.find("#run").click()
+        browser.wait("!document.getElementById('reply').hidden")
+        fold = browser.find("#on .thoughts")
+        assert not fold.get_property("open")
+        texts = "return [...document.querySelectorAll('#on {} .token')].map((t) => t.textContent)"
+        folded = browser.run(texts.format(".thoughts"))
+        assert "".join(folded) == thoughts
+        assert "".join(browser.run(texts.format("")))[len(thoughts) :] == said
+        assert fold.text == f"Thoughts, {len(folded)} tokens"
+        fold.find_element("css selector", "summary").click()
+        assert "Hm, 日本語 < b." in fold.text
+        browser.find("#reply").click()
+        browser.type_into("text", "and?")
+        browser.find("#run").click()
+        browser.wait("!document.getElementById('reply').hidden")
+        prompt = engine.tokenizer.decode(engine.requests[-1].prompt_ids)
+        assert prompt.endswith("<assistant>Yes, it splits.<user>and?")
+        assert browser.complaints() == []
+
+
+def test_every_field_reaches_the_engine(page: Browser, site: Site[ScriptedEngine]) -> None:
     page.choose("prompt")
     page.find("summary").click()
     fields = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "max_tokens": 12}
@@ -234,7 +268,7 @@ def test_every_field_reaches_the_engine(page: Browser, site: Site) -> None:
     )
 
 
-def test_a_refusal_is_shown_as_it_is(page: Browser, site: Site) -> None:
+def test_a_refusal_is_shown_as_it_is(page: Browser, site: Site[ScriptedEngine]) -> None:
     page.type_into("k", "17")
     page.find("#run").click()
     status(page, "Failed")
@@ -249,7 +283,9 @@ def test_a_refusal_is_shown_as_it_is(page: Browser, site: Site) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(keys=KeyRing([Key("me", digest_of(SECRET))]))])
-def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Browser, site: Site) -> None:
+def test_a_key_is_asked_for_and_kept_in_memory_only(
+    browser: Browser, site: Site[ScriptedEngine]
+) -> None:
     browser.show(site.url)
     status(browser, "Failed")
     assert "Got no API key" in browser.find("#error").text
@@ -263,7 +299,9 @@ def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Browser, site: Site
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_at_380_pixels_nothing_runs_off_the_side(page: Browser, site: Site, scheme: str) -> None:
+def test_at_380_pixels_nothing_runs_off_the_side(
+    page: Browser, site: Site[ScriptedEngine], scheme: str
+) -> None:
     page.show(site.url, 380, 800, scheme)
     page.find("summary").click()
     page.choose("both")
@@ -279,7 +317,9 @@ def test_at_380_pixels_nothing_runs_off_the_side(page: Browser, site: Site, sche
     assert page.run(outside) == []
 
 
-def test_on_a_phone_the_answer_is_above_the_settings(page: Browser, site: Site) -> None:
+def test_on_a_phone_the_answer_is_above_the_settings(
+    page: Browser, site: Site[ScriptedEngine]
+) -> None:
     page.show(site.url, 380, 800)
     places = (
         "return ['#run', '#panes', '#settings'].map((name) => document.querySelector(name)"

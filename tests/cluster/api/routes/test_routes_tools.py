@@ -316,6 +316,64 @@ async def test_thoughts_are_told_apart(
         assert usage["completion_tokens_details"]["reasoning_tokens"] == len("Hm. Rain?")
 
 
+async def test_an_answer_is_the_same_however_it_was_committed(
+    http: httpx.AsyncClient, thinking: ToyEngine
+) -> None:
+    """Speculation changes how many tokens come at once, and nothing else."""
+    thinking.script = THOUGHT + "I look. " + hermes("weather", ULM) + hermes("time", "{}")
+    body = CHAT | {"logprobs": True, "stream_options": {"include_usage": True}}
+    told = set()
+    for size in (1, 2, 3, 7, 500):
+        thinking.commit_len = size
+        *chunks, last = await events(http, URL, body)
+        choices = [chunk["choices"][0] for chunk in chunks]
+        texts = {
+            key: "".join(choice["delta"].get(key) or "" for choice in choices)
+            for key in ("reasoning_content", "content")
+        }
+        calls = [call["function"] for c in choices for call in c["delta"].get("tool_calls", ())]
+        logprobs = [each["token"] for choice in choices for each in choice["logprobs"]["content"]]
+        assert "".join(logprobs) == thinking.script
+        assert last["usage"]["completion_tokens"] == len(logprobs)
+        arguments = "".join(call["arguments"] for call in calls)
+        names = [call["name"] for call in calls if "name" in call]
+        reason = choices[-1]["finish_reason"]
+        told.add(json.dumps([texts, arguments, names, reason, last["usage"]]))
+    (only,) = told
+    texts, arguments, names, reason, _ = json.loads(only)
+    assert texts == {"reasoning_content": "Hm. Rain?", "content": "I look."}
+    assert (arguments, names, reason) == (ULM + "{}", ["weather", "time"], "tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("stop", "reasoning", "content"),
+    [
+        ("Rain", "Hm.", ""),
+        ("wet", "Hm. Rain?", "It is "),
+        ("Rain?It", "Hm. Rain?", "It is wet."),  # its parts are never side by side
+        ("</think>", "Hm. Rain?", ""),
+        ("?\n</think>\n\nIt", "Hm. Rain", ""),
+    ],
+)
+@pytest.mark.parametrize("commit_len", [1, 3])
+async def test_a_stop_string_is_neither_thought_nor_content(
+    http: httpx.AsyncClient,
+    thinking: ToyEngine,
+    stop: str,
+    reasoning: str,
+    content: str,
+    commit_len: int,
+) -> None:
+    thinking.script, thinking.commit_len = THOUGHT + "It is wet.", commit_len
+    body = CHAT | {"tools": None, "stop": [stop]}
+    deltas = [chunk["choices"][0]["delta"] for chunk in await events(http, URL, body)]
+    (choice,) = (await http.post(URL, json=body)).json()["choices"]
+    for key, expected in (("reasoning_content", reasoning), ("content", content)):
+        assert "".join(delta.get(key) or "" for delta in deltas) == expected
+        assert (choice["message"].get(key) or "") == expected
+    assert choice["finish_reason"] == "stop"
+
+
 async def test_a_question_about_thoughts_is_no_thought(
     http: httpx.AsyncClient, thinking: ToyEngine
 ) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from outrider.cluster.terminal.word_wrap import WordWrap
+from outrider.cluster.terminal.chat.word_wrap import WordWrap
 
 WIDTH = 20
 TEXT = "The quick brown fox jumps over the extraordinarily lazy dog.\n\nA line of its own, and more"
