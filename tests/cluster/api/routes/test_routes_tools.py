@@ -6,10 +6,11 @@ from typing import Any
 import httpx
 import pytest
 from cluster.sse import events
-from cluster.tool_calls import ULM, hermes, llama
+from cluster.tool_calls import ULM, hermes, llama, mistral, qwen3_coder
 from cluster.toy_engine import ToyEngine
 
 from outrider.actors.scheduling.sampling_params import GrammarKind
+from outrider.cluster.api.request.tools.formats import FORMATS
 from outrider.cluster.api.service import Service
 
 URL = "/v1/chat/completions"
@@ -343,6 +344,39 @@ async def test_an_answer_is_the_same_however_it_was_committed(
     texts, arguments, names, reason, _ = json.loads(only)
     assert texts == {"reasoning_content": "Hm. Rain?", "content": "I look."}
     assert (arguments, names, reason) == (ULM + "{}", ["weather", "time"], "tool_calls")
+
+
+TWO_CALLS = {
+    "hermes": hermes("weather", ULM) + hermes("time", "{}"),
+    "llama3_json": llama("weather", ULM) + "; " + llama("time", "{}"),
+    "mistral": mistral("weather", ULM) + mistral("time", "{}"),
+    "pythonic": '[weather(city="Ulm"), time()]',
+    "qwen3_coder": qwen3_coder("weather", ULM) + qwen3_coder("time", "{}"),
+}
+
+
+@pytest.mark.parametrize("thought", ["", THOUGHT])
+@pytest.mark.parametrize("form", FORMATS)
+async def test_every_format_with_thoughts_and_without(
+    http: httpx.AsyncClient, thinking: ToyEngine, service: Service, form: str, thought: str
+) -> None:
+    service.response_template, thinking.commit_len = form, 1
+    thinking.script = thought + TWO_CALLS[form]
+    (choice,) = (await http.post(URL, json=CHAT)).json()["choices"]
+    message = choice["message"]
+    calls = [tuple(call["function"].values()) for call in message["tool_calls"]]
+    assert calls == [("weather", ULM), ("time", "{}")]
+    expected = "Hm. Rain?" if thought else None
+    assert (message["content"], message.get("reasoning_content")) == (None, expected)
+    deltas = [chunk["choices"][0]["delta"] for chunk in await events(http, URL, CHAT)]
+    assert "".join(delta.get("content") or "" for delta in deltas) == ""
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == (expected or "")
+    streamed: dict[int, list[str]] = {}
+    for call in (call for delta in deltas for call in delta.get("tool_calls", ())):
+        told = streamed.setdefault(call["index"], ["", ""])
+        told[0] += call["function"].get("name", "")
+        told[1] += call["function"]["arguments"]
+    assert [tuple(told) for _, told in sorted(streamed.items())] == calls
 
 
 @pytest.mark.parametrize(
