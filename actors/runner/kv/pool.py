@@ -4,6 +4,7 @@ Knows pages, rows and lengths; not tokens, models or attention. Who may have whi
 to know; a page that two caches share is never written.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ import torch
 from outrider.actors.errors import IllegalTransition, PoolExhausted
 from outrider.actors.runner.kv.page_allocator import PageAllocator
 
+HUGE_PAGE = 2 << 20  # bytes
 Store = tuple[list[torch.Tensor], torch.Tensor | None]
 Rows = npt.NDArray[np.float32]
 Shape = tuple[int, int, int]  # KV heads, key width, value width
@@ -184,11 +186,14 @@ class KvPool:
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
     """On the CPU its memory is taken when it is first written: NumPy asks for zeros, torch writes
-    them.
+    them. NumPy also asks for huge pages, of which the first tokens would take two a layer where a
+    layer's rows began within one.
     """
     if device != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
-    if dtype is torch.float32:
-        return torch.from_numpy(np.zeros(size, np.float32))
-    assert dtype.itemsize == 2
-    return torch.from_numpy(np.zeros(size, np.int16)).view(dtype)
+    assert dtype is torch.float32 or dtype.itemsize == 2
+    num_bytes = math.prod(size) * dtype.itemsize
+    block = np.zeros(num_bytes + HUGE_PAGE, np.uint8)
+    start = -block.ctypes.data % HUGE_PAGE
+    rows = block[start : start + num_bytes]
+    return torch.from_numpy(rows).view(dtype).view(size)
