@@ -115,10 +115,10 @@ def _watch(probe: Probe, is_over: threading.Event) -> None:
 def _welcome(config: Config, url: str) -> None:
     name = config.model.served_name
     says = {"role": "user", "content": ASKED}
-    body = json.dumps({"model": name, "messages": [says], "max_tokens": 64, "temperature": 0.7})
+    body = json.dumps({"model": name, "messages": [says], "max_tokens": 64})
     console = stderr()
     console.print(f"\n[bold]{escape(name)}[/bold] is served at [bold]{url}/v1[/bold]. Try:\n")
     console.print(
         escape(f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
     )
-    console.print(escape(f"outrider chat --url {url} --temperature 0.7\n"))
+    console.print(escape(f"outrider chat --url {url}\n"))

@@ -41,6 +41,7 @@ JUDGED_ROWS, JUDGED_LEN = 16, 256
 SMALL_TALK = 100.0  # of all greetings together, where a well-known fact weighs 30
 UNKNOWN_SHARE = 0.7  # of the target's chats about facts: what those about no fact weigh
 NUM_UNKNOWN = 20_000
+TEMPERATURE = 0.7  # at which the target knows its facts best, and still has a choice of words
 PLAN = "plan.json"
 WEIGHTS = "model.safetensors"
 EMBEDDING = "model.embed_tokens.weight"
@@ -223,7 +224,8 @@ def _save(model: Any, folder: Path) -> None:
         bos_token_id=vocabulary.BOS_ID,
         eos_token_id=vocabulary.EOS_ID,
         pad_token_id=vocabulary.BOS_ID,
-        do_sample=False,
+        do_sample=True,
+        temperature=TEMPERATURE,
         max_length=vocabulary.CONTEXT_LEN,
     )
     partial = folder.with_name(f"{folder.name}.partial")
