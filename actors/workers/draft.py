@@ -8,6 +8,7 @@ Owns the draft's KV and ids. Whatever it does changes speed only. A sequence tha
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,11 +62,14 @@ class DraftWorker(ModelWorker):
         num_target_ids: int,
         *,
         shares_pages: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(runner, backend, description, shares_pages=shares_pages)
+        super().__init__(runner, backend, description, shares_pages=shares_pages, clock=clock)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
         self._num_failed = 0  # sequences in a row that failed alone
-        self._forecaster = Forecaster(runner, backend, self._num_ids, self.sampling, self.grammars)
+        self._forecaster = Forecaster(
+            runner, backend, self._num_ids, self.sampling, self.grammars, clock
+        )
 
     def step(self, message: AnyMessage) -> AnyMessage:
         match message:
@@ -102,7 +106,7 @@ class DraftWorker(ModelWorker):
 
         Raises if several in a row fail alone: it is no sequence's fault then.
         """
-        started = time.monotonic()
+        started = self.clock()
         try:
             return self._propose(message)
         except ProtocolViolation:
@@ -113,7 +117,7 @@ class DraftWorker(ModelWorker):
         found += [self._propose_alone(row.seq_id, Propose((), (row,))) for row in message.prefill]
         rows = tuple(row for reply in found for row in reply.rows)
         num_passes = sum(reply.num_passes for reply in found)
-        return ProposeReply(rows, started, time.monotonic() - started, num_passes)
+        return ProposeReply(rows, started, self.clock() - started, num_passes)
 
     def _propose_alone(self, seq_id: int, message: Propose) -> ProposeReply:
         try:
@@ -130,7 +134,7 @@ class DraftWorker(ModelWorker):
         return reply
 
     def _propose(self, message: Propose) -> ProposeReply:
-        started = time.monotonic()
+        started = self.clock()
         chains = [self._begin(ask) for ask in message.rows]
         chunks = [
             Segment(chain.sequence.cache, chain.sequence.pending, num_logits=1)
@@ -157,7 +161,7 @@ class DraftWorker(ModelWorker):
                 if chain.is_growing
             ]
         rows = tuple(self._finish(chain) for chain in chains)
-        return ProposeReply(rows, started, time.monotonic() - started, num_passes)
+        return ProposeReply(rows, started, self.clock() - started, num_passes)
 
     def _begin(self, ask: ProposeRow) -> _Chain:
         """Take in what was committed; KV stays as far as it was drafted rightly."""

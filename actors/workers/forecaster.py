@@ -68,7 +68,9 @@ class Forecaster:
         num_ids: int,
         sampling: SamplingOf,
         grammars: WorkerGrammars,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._runner = runner
         self._backend = backend
         self._num_ids = num_ids
@@ -121,8 +123,8 @@ class Forecaster:
         rows, self._failed = self._failed, []
         rows += self._rows(())
         if rows:
-            return Forecasts(tuple(rows), 0, time.monotonic(), 0.0)
-        started = time.monotonic()
+            return Forecasts(tuple(rows), 0, self._clock(), 0.0)
+        started = self._clock()
         jobs, budget = [], STEP_TOKENS
         for forecast in self._forecasts.values():
             job = None if forecast.is_over else self._job(forecast, budget)
@@ -147,7 +149,7 @@ class Forecaster:
         fed = tuple(job.forecast for job in jobs)
         num_tokens = sum(len(job.chunk.tokens) for job in jobs)
         rows = self._rows(fed)
-        return Forecasts(tuple(rows), num_tokens, started, time.monotonic() - started)
+        return Forecasts(tuple(rows), num_tokens, started, self._clock() - started)
 
     def _drawn(self, jobs: "list[ForecastJob]", logits: torch.Tensor) -> "list[ForecastJob]":
         """Draw for all; those for which that could be done, as a grammar may fail."""

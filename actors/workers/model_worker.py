@@ -1,6 +1,8 @@
 """What draft and target share: a runner, and the sequences that a coordinator has opened on it."""
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -62,7 +64,9 @@ class ModelWorker:
         description: WorkerInfo,
         *,
         shares_pages: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self.role = description.role
         self.runner = runner
         self.backend = backend

@@ -5,7 +5,7 @@ told by events that it passes, not by when the calls return.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -14,11 +14,14 @@ from outrider.actors.transport.messages import StepTimes
 
 
 class StepTimer:
-    """Of one step, which begins with it."""
+    """Of one step, which begins with it. `clock` is the host's, in seconds."""
 
-    def __init__(self, device: torch.device | str) -> None:
+    def __init__(
+        self, device: torch.device | str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._has_events = torch.device(device).type == "cuda"
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = clock()
         self._marks: dict[str, tuple[torch.Event, torch.Event] | tuple[float, float]] = {}
 
     @contextmanager
@@ -33,13 +36,13 @@ class StepTimer:
         device had nothing to do.
         """
         forward_s, verdict_s = self._seconds("forward"), self._seconds("verdict")
-        total_s = time.monotonic() - self._started
+        total_s = self._clock() - self._started
         host_s = max(0.0, total_s - forward_s - verdict_s)
         return StepTimes(self._started, forward_s, verdict_s, host_s)
 
     def _mark(self) -> torch.Event | float:
         if not self._has_events:
-            return time.monotonic()
+            return self._clock()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event

@@ -82,7 +82,7 @@ class TargetWorker(ModelWorker):
             raise
 
     def _verified(self, message: Verify) -> VerifyReply:
-        timer = StepTimer(self.runner.loaded.device)
+        timer = StepTimer(self.runner.loaded.device, self.clock)
         sequences = [self.find(seq_id) for seq_id in message.seq_ids]
         rows, judged = message.rows, sequences[: len(message.rows)]
         chunks = list(map(_chunk, rows, judged))
