@@ -30,12 +30,19 @@ class ByRow(nn.Module):
         super().__init__()
         self.block = block
 
-    def forward(self, hidden: torch.Tensor) -> Any:
+    def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
         """Shapes: hidden [1, T, H] → [1, T, H], and None for whatever else the block returns."""
+        (hidden,) = (*inputs, *named.values())
         outs = [self.block(hidden[:, t : t + 1]) for t in range(hidden.shape[1])]
         if not isinstance(outs[0], tuple):
             return torch.cat(outs, 1)
         return torch.cat([out[0] for out in outs], 1), *[None] * (len(outs[0]) - 1)
+
+
+def is_of_one(block: nn.Module) -> bool:
+    """Whether it takes hidden states and nothing else, as an MLP does: attention takes more."""
+    parameters = inspect.signature(block.forward).parameters.values()
+    return sum(each.kind is not each.VAR_KEYWORD for each in parameters) == 1
 
 
 class PagedModel:
@@ -86,7 +93,7 @@ class PagedModel:
         found = False
         for parent in list(self.model.modules()):
             for name, child in list(parent.named_children()):
-                if hasattr(child, "experts") and not isinstance(parent, ByRow):
+                if hasattr(child, "experts") and not isinstance(parent, ByRow) and is_of_one(child):
                     self.changes.swap(parent, name, ByRow(child))
                     found = True
         return found

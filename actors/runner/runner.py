@@ -117,7 +117,13 @@ class Runner:
     def _probe(self, pool: KvPool, is_strict: bool) -> None:
         reason = check_batch_invariance(self.model, pool, self.vocab_size)
         if reason and self.model.isolate_experts():
-            reason = check_batch_invariance(self.model, pool, self.vocab_size)
+            try:
+                reason = check_batch_invariance(self.model, pool, self.vocab_size)
+            except Exception as error:
+                raise ModelRefused(
+                    f"{self._name}: {type(self.loaded.model).__name__} fails where its experts "
+                    f"take one token at a time: {type(error).__name__}: {error}"
+                ) from error
         if reason and is_strict:
             raise InvalidConfig(f"Got numerics='exact', but {reason}; accepted here: 'fast'")
         if reason:

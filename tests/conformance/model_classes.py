@@ -85,6 +85,15 @@ SMALL = {
     "hidden_size_per_layer_input": 16,
     "num_kv_shared_layers": 0,
 }
+# Tried in turn until transformers can run it: names left as they are, and other numbers.
+OTHERWISE = (
+    ((), {}),
+    ((), {"num_key_value_heads": 4}),
+    (("head_dim",), {"num_key_value_heads": 4}),
+    ((), {"num_experts_per_tok": 1, "moe_k": 1}),
+    ((), {"num_hidden_layers": 6, "num_layers": 6}),
+    (("num_hidden_layers", "num_layers", "moe_num_experts", "num_experts"), {}),
+)
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
@@ -170,9 +179,10 @@ def made(model_type: str) -> Any:
     """A small model of it, with logits that differ. Raises what transformers does."""
     kind = CONFIG_MAPPING[model_type]
     trouble: Exception | None = None
-    for more in ({}, {"num_key_value_heads": 4}, {"num_key_value_heads": 4, "head_dim": None}):
+    for names, more in OTHERWISE:
+        sizes = {key: value for key, value in (SMALL | more).items() if key not in names}
         try:
-            config = kind(**small(kind().to_dict(), SMALL | more), **IDS)
+            config = kind(**small(kind().to_dict(), sizes), **IDS)
             config._attn_implementation = "eager"
             model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
             for parameter in model.parameters():
@@ -196,7 +206,9 @@ def small(tree: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
         elif key.endswith("_config") and isinstance(value, dict):
             given[key] = {**value, **small(value, sizes)}
         elif key in ("layer_types", "mlp_layer_types", "layers_block_type") and value:
-            given[key] = value[: SMALL["num_hidden_layers"]]
+            given[key] = value[: sizes.get("num_hidden_layers", len(value))]
+        elif key == "per_layer_config":
+            given[key] = None
     return given
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as hf
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.cpu.linear import PanelLinear
 from outrider.actors.runner.cpu.matmul import Floats
+from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.paged_model import PagedModel
 from outrider.actors.runner.rms_norm import RmsNorm
 from outrider.actors.runner.runner import Runner
@@ -127,3 +129,17 @@ def test_a_scale_that_grows_with_the_position_is_left_to_the_model(
     rotary.forward = sharpen
     runner = Runner(from_model(model), num_tokens=512)
     assert "FusedAttention" not in {type(m).__name__ for m in runner.loaded.model.modules()}
+
+
+def test_attention_that_has_experts_is_left_whole() -> None:
+    """Run by row it would miss its mask: the class ended in a traceback."""
+    config = hf.JetMoeConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, kv_channels=8,
+        num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2,
+        max_position_embeddings=128, eos_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    runner = Runner(from_model(model), num_tokens=64)
+    assert runner.numerics == "fast"
+    assert "logits change" in runner.numerics_reason
