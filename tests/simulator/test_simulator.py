@@ -1,15 +1,21 @@
-"""The real coordinator and controller between modelled workers: is the target ever kept waiting?
+"""The real engine in virtual time: is the target ever kept waiting, and is the text ever another?
 
-Verify 12 ms, draft step 1.5 ms, hop 0.05 ms. Everything is deterministic; nothing sleeps.
+Verify 12 ms, draft step 1.5 ms, hop 0.05 ms, unless a test says otherwise; the demo pair's logits.
+Everything is deterministic; nothing sleeps.
 """
 
 import asyncio
 import functools
+import time
+from dataclasses import replace
 
 import pytest
-from simulator.simulation import Simulation, World
-from simulator.workers import ModelledDraft
-from virtual_time import VirtualLoop
+from simulator.machines import MACHINES, Machine, flat
+from simulator.policies import Setting, ahead, lockstep, plain, present
+from simulator.recorded_runner import ROOT
+from simulator.texts import Texts
+from simulator.virtual_worker import Device, VirtualWorker
+from simulator.world import World
 
 from outrider.actors.lookahead.adaptive import AdaptiveController
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
@@ -20,60 +26,111 @@ from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.proposer import NOTHING
 from outrider.actors.transport.messages import Outcomes, Ping
 
-SECONDS = 10  # some 800 rounds
 FORECAST, LOCKSTEP = Pipeline.FORECAST, Pipeline.LOCKSTEP
+VERIFY_S, STEP_S, HOP_S = 0.012, 0.0015, 0.00005
+USUAL = Machine(
+    "usual", flat(12.0, 64, 0.1), flat(1.5, 64, 0.01), HOP_S, "made up, for round numbers"
+)
+ROUNDS = 100
+text_of = functools.cache(Texts().__getitem__)
 
 
-def simulate(world, pipeline, controller, seconds=SECONDS):
-    """The outcome, and the statistics; every token is checked."""
-
-    async def run():
-        simulation = Simulation(world, pipeline, controller)
-        outcome = await simulation.run(seconds)
-        assert outcome.num_lost == 0
-        return outcome, simulation.statistics.snapshot()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(run())
+def world(machine=USUAL, text="questions", temperature=0.0, num_rows=1):
+    return World(machine, text_of(text), temperature, num_rows)
 
 
 @functools.cache
-def best(world, pipeline):
-    """The best constant k's outcome, and that k."""
-    ks = range(2, 9) if pipeline is LOCKSTEP else (6, 7, 8)
-    outcomes = [(simulate(world, pipeline, FixedController(k))[0], k) for k in ks]
-    return max(outcomes, key=lambda pair: pair[0].tokens_per_s)
+def run(where, setting, num_first=20, num_rounds=ROUNDS):
+    return where.run(setting, num_first, num_rounds)
 
 
-def bound(world, k):
-    """Tokens per second if nothing but the verify took time: (h E + 1 - h) / verify."""
-    expected = sum(world.acceptance**count for count in range(k + 1))
-    return (world.hit * expected + 1 - world.hit) / world.verify_s(world.num_rows)
+def plainly(where):
+    return run(where, *plain(where.machine, has_draft=True))
+
+
+@functools.cache
+def best(where, settings_of):
+    """The best constant setting's outcome."""
+    outcomes = [run(where, setting) for setting in settings_of(where.machine, has_draft=True)]
+    return max(outcomes, key=lambda outcome: outcome.tokens_per_s)
+
+
+def fixed(pipeline, k, fan=1):
+    return Setting(pipeline, lambda: FixedController(k, fan))
+
+
+def adaptive(pipeline, has_draft=True):
+    return Setting(pipeline, lambda: AdaptiveController(4, pipeline, has_draft), learns=True)
 
 
 def test_plain_decoding_is_one_token_a_verify_and_two_hops():
-    world = World()
-    outcome, snapshot = simulate(world, LOCKSTEP, FixedController(0))
-    assert outcome.tokens_per_s == pytest.approx(1 / 0.0121, rel=0.01)
-    assert snapshot.tokens_per_row == 1
+    outcome = plainly(world())
+    assert outcome.counts.tokens_per_row == 1
+    assert outcome.tokens_per_s == pytest.approx(1 / (VERIFY_S + 2 * HOP_S), rel=0.02)
 
 
-def test_lockstep_takes_what_its_formula_says():
-    world = World()
-    for k in (2, 5):
-        outcome, _ = simulate(world, LOCKSTEP, FixedController(k))
-        expected = sum(world.acceptance**count for count in range(k + 1))
-        round_s = 0.012 + k * 0.0015 + 4 * 0.00005
-        assert outcome.tokens_per_s == pytest.approx(expected / round_s, rel=0.05)
+@pytest.mark.parametrize("k", [2, 5])
+def test_lockstep_takes_what_its_formula_says(k):
+    outcome = run(world(), fixed(LOCKSTEP, k))
+    round_s = VERIFY_S + k * STEP_S + 4 * HOP_S
+    expected = outcome.counts.tokens_per_row / round_s
+    assert outcome.tokens_per_s == pytest.approx(expected, rel=0.03)
 
 
-def test_forecast_beats_lockstep_and_comes_near_its_bound():
-    world = World()
-    lockstep, _ = best(world, LOCKSTEP)
-    forecast, k = best(world, FORECAST)
-    assert forecast.tokens_per_s >= 1.5 * lockstep.tokens_per_s
-    assert forecast.tokens_per_s >= 0.9 * bound(world, k)
-    assert forecast.target_idle <= 0.05
+def test_the_draft_riding_ahead_keeps_the_target_busy_and_beats_lockstep():
+    where = world()
+    assert best(where, ahead).tokens_per_s >= 1.3 * best(where, lockstep).tokens_per_s
+    assert best(where, ahead).target_idle <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "temperature"),
+    [("questions", 1.0), ("held-out", 0.0), ("wrong", 1.0), ("mixed", 1.0)],
+)
+def test_no_policy_writes_another_text(text, temperature):
+    """Four rows, a draft that is at times far away or gone, and the same tokens."""
+    gone = tuple((0.1 * at, 0.1 * at + 0.05) for at in range(1000))
+    machine = replace(USUAL, name="unsteady", draft_hop_s=0.004, gone=gone)
+    short = replace(text_of(text), max_tokens=20)
+    where = World(machine, short, temperature, num_rows=4)
+    expected = run(where, *plain(machine, has_draft=True), 0, 80).texts
+    assert len(expected) >= 12
+    for setting in (
+        fixed(LOCKSTEP, 4),
+        replace(fixed(LOCKSTEP, 4), is_colocated=True),
+        fixed(FORECAST, 8, 2),
+        *present(machine, has_draft=True),
+    ):
+        found = run(where, setting, 0, 50).texts
+        common = found.keys() & expected.keys()
+        assert len(common) >= 6
+        assert {which: found[which] for which in common} == {n: expected[n] for n in common}
+
+
+def test_the_text_is_the_models_own():
+    where = world()
+    recording = where.text.target
+    for which, output in list(plainly(where).texts.items())[:3]:
+        path = ROOT
+        for token in where.text.prompts[which]:
+            path = recording.after(path, token)
+        for token in output:
+            assert token == recording.logits(path).argmax()
+            path = recording.after(path, token)
+
+
+def test_the_same_again_and_no_real_second_enters(monkeypatch):
+    where = world(num_rows=2, temperature=1.0)
+    (setting,) = present(where.machine, has_draft=True)
+    before = where.run(setting, 20, 80)
+
+    def forbidden():
+        raise AssertionError("a real clock was read")
+
+    monkeypatch.setattr(time, "monotonic", forbidden)
+    monkeypatch.setattr(time, "perf_counter", forbidden)
+    after = where.run(setting, 20, 80)
+    assert replace(after, counts=before.counts) == before
 
 
 def nothing_is_found(monkeypatch):
@@ -87,25 +144,25 @@ def only_what_is_fully_grown_is_used(monkeypatch):
 
     def mutant(self, sequence, fill):
         proposal = propose(self, sequence, fill)
-        return proposal if len(proposal.tokens) == self._depth.draft_k(sequence) else NOTHING
+        return proposal if len(proposal.tokens) == self._draft_length.draft_k(sequence) else NOTHING
 
     monkeypatch.setattr(ForecastDraft, "_proposal", mutant)
 
 
-def the_round_waits_for_a_step(monkeypatch):
-    """One more token, though the target has nothing to do meanwhile."""
+def the_round_waits_for_steps(monkeypatch):
+    """More tokens, though the target has nothing to do meanwhile."""
     propose = ForecastDraft.propose
 
-    async def mutant(self, plan, fill):
-        await asyncio.sleep(0.0015)
-        return await propose(self, plan, fill)
+    async def mutant(self, *asked):
+        await asyncio.sleep(0.006)
+        return await propose(self, *asked)
 
     monkeypatch.setattr(ForecastDraft, "propose", mutant)
 
 
 def the_draft_hears_of_it_after_the_verdict(monkeypatch):
     """The outcome leaves with the next round's."""
-    tell, held = ModelledDraft.tell, []
+    tell, held = VirtualWorker.tell, []
 
     def mutant(self, message):
         if isinstance(message, Outcomes):
@@ -113,7 +170,7 @@ def the_draft_hears_of_it_after_the_verdict(monkeypatch):
             message = held.pop(0) if len(held) > 1 else Ping()
         tell(self, message)
 
-    monkeypatch.setattr(ModelledDraft, "tell", mutant)
+    monkeypatch.setattr(VirtualWorker, "tell", mutant)
 
 
 @pytest.mark.parametrize(
@@ -121,80 +178,73 @@ def the_draft_hears_of_it_after_the_verdict(monkeypatch):
     [
         nothing_is_found,
         only_what_is_fully_grown_is_used,
-        the_round_waits_for_a_step,
+        the_round_waits_for_steps,
         the_draft_hears_of_it_after_the_verdict,
     ],
     ids=lambda mutant: mutant.__name__,
 )
-def test_the_bound_tells_a_worse_pipeline(mutant, monkeypatch):
+def test_a_worse_pipeline_is_told(mutant, monkeypatch):
+    where, setting = world(), fixed(FORECAST, 12)
+    sound = run(where, setting).tokens_per_s
     mutant(monkeypatch)
-    world = World()
-    outcome, _ = simulate(world, FORECAST, FixedController(8), 4)
-    assert outcome.tokens_per_s < 0.9 * bound(world, 8)
-
-
-def test_the_controller_finds_the_forecasts_best():
-    world = World()
-    forecast, k = best(world, FORECAST)
-    adaptive, _ = simulate(world, FORECAST, AdaptiveController(4, FORECAST))
-    assert adaptive.tokens_per_s >= 0.95 * forecast.tokens_per_s
-    assert adaptive.tokens_per_s >= 0.9 * bound(world, k)
-    assert adaptive.target_idle <= 0.05
-
-
-def test_the_controller_finds_lockstep_s_best():
-    world = World()
-    lockstep, _ = best(world, LOCKSTEP)
-    adaptive, _ = simulate(world, LOCKSTEP, AdaptiveController(4, LOCKSTEP), 2 * SECONDS)
-    assert adaptive.tokens_per_s >= 0.94 * lockstep.tokens_per_s
-
-
-HOPELESS = {
-    "acceptance 0.1": World(acceptance=0.1),
-    "acceptance 0.1, nothing foreseen": World(acceptance=0.1, hit=0.1),
-    "64 rows, verify bound by computing": World(
-        num_rows=64, verify_s=lambda num_tokens: 0.00015 * num_tokens
-    ),
-    "64 rows, the draft's steps too": World(
-        num_rows=64,
-        verify_s=lambda num_tokens: 0.003 + 0.0001 * num_tokens,
-        step_s=lambda num_tokens: 0.0015 + 0.00001 * num_tokens,
-        acceptance=0.5,
-    ),
-}
+    assert where.run(setting, 20, ROUNDS).tokens_per_s < 0.9 * sound
 
 
 @pytest.mark.parametrize("pipeline", Pipeline)
-@pytest.mark.parametrize("name", HOPELESS)
-def test_where_drafting_cannot_pay_it_is_never_below_plain_decoding(pipeline, name):
-    world = HOPELESS[name]
-    plain, _ = simulate(world, LOCKSTEP, FixedController(0))
-    adaptive, _ = simulate(world, pipeline, AdaptiveController(4, pipeline))
-    assert adaptive.tokens_per_s >= 0.98 * plain.tokens_per_s
+def test_the_controller_finds_about_the_best(pipeline):
+    where = world()
+    settings_of = ahead if pipeline is FORECAST else lockstep
+    found = run(where, adaptive(pipeline), 300, 250)
+    assert found.tokens_per_s >= 0.94 * best(where, settings_of).tokens_per_s
+
+
+COMPUTE_BOUND = replace(
+    USUAL, name="compute-bound", target_s=flat(0.15, 1, 0.15), draft_s=flat(1.5, 1, 0.02)
+)
+
+
+@pytest.mark.parametrize("pipeline", Pipeline)
+@pytest.mark.parametrize(
+    ("machine", "num_rows"), [(USUAL, 1), (COMPUTE_BOUND, 8)], ids=["1 row", "8 rows"]
+)
+def test_where_drafting_cannot_pay_it_is_not_below_plain_decoding(machine, num_rows, pipeline):
+    where = world(machine, "wrong", num_rows=num_rows)
+    found = run(where, adaptive(pipeline), 250, 120)
+    assert found.tokens_per_s >= 0.98 * plainly(where).tokens_per_s
 
 
 def test_without_a_controller_it_would_be():
-    """The same worlds at the configured k: what the check above is worth."""
-    for name in ("acceptance 0.1", "64 rows, verify bound by computing"):
-        plain, _ = simulate(HOPELESS[name], LOCKSTEP, FixedController(0), 3)
-        fixed, _ = simulate(HOPELESS[name], LOCKSTEP, FixedController(4), 3)
-        assert fixed.tokens_per_s < 0.9 * plain.tokens_per_s
+    """What the check above is worth."""
+    where = world(COMPUTE_BOUND, "wrong", num_rows=8)
+    assert run(where, fixed(LOCKSTEP, 4)).tokens_per_s < 0.9 * plainly(where).tokens_per_s
 
 
 @pytest.mark.parametrize("lookahead", Lookahead)
 @pytest.mark.parametrize("pipeline", Pipeline)
 def test_every_lookahead_runs_in_every_pipeline(pipeline, lookahead):
-    world = World(num_rows=3)
-    controller = controller_of(lookahead, 4, None, pipeline, has_draft=True)
-    outcome, snapshot = simulate(world, pipeline, controller, 2)
-    assert snapshot.num_target_passes > 0
-    assert outcome.tokens_per_s > 2 * 3 / 0.0121
+    where = world(num_rows=3)
+    setting = Setting(pipeline, lambda: controller_of(lookahead, 4, None, pipeline, has_draft=True))
+    assert run(where, setting).tokens_per_s > 2 * 3 / (VERIFY_S + 2 * HOP_S)
 
 
 def test_a_slow_draft_keeps_nobody_waiting():
     """A step that takes longer than the verify: a forecast is late, the target is not."""
-    world = World(step_s=lambda num_tokens: 0.020)
-    outcome, _ = simulate(world, FORECAST, FixedController(4))
+    where = world(replace(USUAL, name="slow draft", draft_s=flat(20.0, 64, 0.1)))
+    outcome = run(where, fixed(FORECAST, 4))
     assert outcome.target_idle <= 0.01
-    plain, _ = simulate(world, LOCKSTEP, FixedController(0))
-    assert outcome.tokens_per_s >= 0.98 * plain.tokens_per_s
+    assert outcome.tokens_per_s >= 0.98 * plainly(where).tokens_per_s
+
+
+def test_a_device_that_is_gone_computes_nothing():
+    device = Device(gone=((1.0, 2.0), (3.0, 3.5)))
+    assert device.end_of(0.0, 0.5) == 0.5
+    assert device.end_of(0.8, 0.5) == pytest.approx(2.3)  # 0.2 before, 0.3 behind
+    assert device.end_of(2.3, 1.0) == pytest.approx(3.8)
+    assert device.end_of(3.0, 0.1) == pytest.approx(3.9)  # in its turn
+    assert device.busy_s == pytest.approx(2.1)
+
+
+def test_every_machine_says_where_its_numbers_are_from():
+    for machine in MACHINES.values():
+        assert machine.source
+        assert machine.target_s(64, 0) >= machine.target_s(1, 0) > machine.draft_s(1, 0) > 0

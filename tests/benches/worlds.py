@@ -1,0 +1,244 @@
+"""Every policy in every world: the real engine in virtual time, on real models' recorded logits and
+the cost curves of machines.
+
+    PYTHONPATH=tests python tests/benches/worlds.py [--quick] [--json FILE] [--machines NAME ...]
+        [--texts NAME ...] [--temperatures T ...] [--rows N ...] [--costs FACTOR] [--processes 2]
+    PYTHONPATH=tests python tests/benches/worlds.py --measure
+    PYTHONPATH=tests python tests/benches/worlds.py --beside FORECAST_JSON
+
+The same arguments print the same table, whatever else the machine does: no second of it enters.
+Tokens a second of virtual time; of a policy with several settings the best one's, named. Where a
+policy learns, its first 500 rounds stand apart. That every policy writes the text of plain decoding
+is asserted. `chat` and `edits` need SmolLM2 (real_model.py). --costs makes drafting and hops so
+many times as dear. --measure prints this machine's curves of the demo pair; --beside prints what
+`forecast.py --streams 1 --json` measured, and the same in virtual time.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
+
+import torch
+from simulator.machines import MACHINES, scaled
+from simulator.policies import POLICIES, Setting, present
+from simulator.texts import DEMO, NAMES, OF_SMOLLM2, Texts
+from simulator.world import World
+
+from outrider.actors.lookahead.controller import Pipeline
+from outrider.actors.lookahead.fixed import FixedController
+
+FIRST, ROUNDS = 60, 400  # of a setting that learns nothing
+LEARNED_FIRST, LEARNED_ROUNDS = 500, 1500
+QUICK = 4  # times fewer rounds, but for those that a policy learns from
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+REAL_ROUNDS = 300, 900
+REAL = {  # `forecast.py`'s variants
+    "plain process": Setting(Pipeline.LOCKSTEP, lambda: FixedController(0)),
+    **{
+        f"lockstep process k={k}": Setting(Pipeline.LOCKSTEP, lambda k=k: FixedController(k))
+        for k in (4, 6, 8, 10, 12)
+    },
+    **{
+        f"forecast F={fan}": Setting(Pipeline.FORECAST, lambda fan=fan: FixedController(12, fan))
+        for fan in (1, 2)
+    },
+    "forecast adaptive": present(MACHINES["cpu-2"], has_draft=True)[0],
+}
+
+
+def measured(args, name):
+    """All worlds of one text: their names, each with its policies' figures."""
+    torch.set_num_threads(1)
+    text, found = Texts(args.smollm2)[name], {}
+    for machine_name in args.machines:
+        machine = MACHINES[machine_name]
+        if args.costs != 1:
+            machine = scaled(machine, args.costs)
+        for temperature in args.temperatures:
+            for num_rows in args.rows:
+                world = World(machine, text, temperature, num_rows)
+                rows = f"{num_rows} row" + "s" * (num_rows > 1)
+                title = f"{machine.name} · {name} · T={temperature:g} · {rows}"
+                found[title] = figures(world, args.quick)
+                print(f"{title}: done", file=sys.stderr, flush=True)
+    return found
+
+
+def figures(world, is_quick):
+    """Policy → tokens/s, its best setting, and tokens/s of the first rounds where it learns."""
+    found, texts = {}, {}
+    for name, settings_of in POLICIES.items():
+        outcomes = []
+        for setting in settings_of(world.machine, world.text.draft is not None):
+            first, rounds = (LEARNED_FIRST, LEARNED_ROUNDS) if setting.learns else (FIRST, ROUNDS)
+            if world.machine.gone:  # many of those stretches
+                rounds *= 4
+            share = max(1, min(world.num_rows, 8)) * (QUICK if is_quick else 1)
+            outcome = world.run(setting, first, max(60, rounds // share))
+            for which, text in outcome.texts.items():
+                assert texts.setdefault(which, text) == text, f"{name} wrote another text"
+            outcomes.append((outcome.tokens_per_s, setting, outcome))
+        if outcomes:
+            best, setting, outcome = max(outcomes, key=lambda each: each[0])
+            begun = outcome.first_tokens_per_s if setting.learns else None
+            found[name] = best, setting.label, begun, outcome.target_idle
+    chains = [found[name] for name in ("lockstep", "ahead") if name in found]
+    found["best chain"] = max(chains, key=lambda each: each[0])
+    return found
+
+
+def table(found):
+    """Markdown: a line a world; policies as times plain decoding, plain in tokens/s."""
+    names = ["lockstep", "ahead", "best chain", "present controller"]
+    lines = [
+        "| world | none, tokens/s | " + " | ".join(names) + " | present / best chain | first 500 |",
+        "|---|" + "---|" * (len(names) + 3),
+    ]
+    for title, figure in found.items():
+        plain = figure["none"][0]
+        cells = []
+        for name in names:
+            value, label, _, _ = figure.get(name, (0.0, "", None, 0.0))
+            cells.append(f"{value / plain:.2f} {label}".strip() if value else "–")
+        present = figure["present controller"]
+        against = present[0] / figure["best chain"][0]
+        mark = "**" if against < 0.98 or present[0] < 0.98 * plain else ""
+        begun = present[2] / plain
+        shown = " | ".join(cells)
+        lines.append(
+            f"| {title} | {plain:.1f} | {shown} | {mark}{against:.2f}{mark} | {begun:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def measure():
+    """Milliseconds of forward and verdict by tokens, and of a round's rest, on this machine."""
+    from outrider.actors.runner.forward_batch import Segment
+    from outrider.actors.runner.model_loader import load_model
+    from outrider.actors.runner.runner import Runner
+    from outrider.actors.runner.selftest import sample_tokens
+
+    torch.set_num_threads(1)
+    for role in ("target", "draft"):
+        runner = Runner(load_model(DEMO / role), num_tokens=4096)
+        cache = runner.open()
+        runner.forward([Segment(cache, sample_tokens(runner.vocab_size, 200), 1)])
+        points = []
+        for size in SIZES:
+            took = []
+            for _ in range(60):
+                began = time.perf_counter()
+                runner.forward([Segment(cache, sample_tokens(runner.vocab_size, size), size)])
+                took.append(1e3 * (time.perf_counter() - began))
+                runner.rollback(cache, 200)
+            points.append((size, round(statistics.median(took[10:]), 2)))
+        print(f"{role}: {tuple(points)}")
+    asyncio.run(_measure_rounds())
+
+
+async def _measure_rounds():
+    """What real rounds add to those forwards: lockstep, k=4, a process for each worker."""
+    from outrider.actors.engine.config import EngineConfig, EngineOptions
+    from outrider.actors.engine.engine import Engine
+    from outrider.actors.executor.executor import ProcessExecutor
+    from outrider.actors.scheduling.request import Request
+    from outrider.actors.scheduling.sampling_params import SamplingParams
+
+    options = EngineOptions(
+        numerics="exact",
+        is_colocated=False,
+        num_threads=1,
+        pipeline="lockstep",
+        lookahead="fixed",
+        k=4,
+        drafters=("draft",),
+    )
+    config = EngineConfig(DEMO / "target", DEMO / "draft", options)
+    engine = await Engine.start(config, ProcessExecutor())
+    try:
+        sampling = SamplingParams(temperature=0.0, max_tokens=400, ignores_eos=True)
+        for _ in range(2):
+            engine.statistics.reset()
+            async for _chunk in engine.generate(Request((5, 6, 7), sampling, seed=0)):
+                pass
+        told = engine.statistics.snapshot()
+    finally:
+        await engine.stop()
+    rounds = told.num_target_passes
+    draft_ms = 1e3 * told.draft_step_s / told.num_draft_passes
+    print(f"a round: forward {1e3 * told.target_forward_s / rounds:.2f} ms of 5 tokens")
+    print(f"verdict and host {1e3 * (told.verdict_s + told.target_host_s) / rounds:.2f} ms")
+    print(f"a draft's step {draft_ms:.2f} ms")
+    rest_s = told.elapsed_s - told.target_s - told.draft_step_s
+    print(f"the rest {1e3 * rest_s / rounds:.2f} ms, of four hops and the coordinator")
+
+
+def beside(file):
+    """Real and virtual ratios to plain decoding."""
+    told = json.loads(file.read_text())
+    text = Texts()["questions"]
+    text = replace(text, prompts=text.prompts[:8], max_tokens=128, num_seeds=1)
+    print("| variant | temperature | real | virtual | virtual / real |\n|---|---|---|---|---|")
+    for temperature in (0.0, 1.0):
+        world = World(MACHINES["cpu-2"], text, temperature)
+        seconds = told[f"T={temperature:g}, 1 streams"]["seconds"]
+        plain = None
+        for name, setting in REAL.items():
+            made = world.run(setting, *REAL_ROUNDS).tokens_per_s
+            plain = plain or made
+            pairs = zip(seconds["plain process"], seconds[name], strict=True)
+            real = statistics.median(a / b for a, b in pairs)
+            line = f"| {name} | {temperature:g} | {real:.2f} | {made / plain:.2f} "
+            print(f"{line}| {made / plain / real:.2f} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--machines", nargs="+", choices=MACHINES, default=list(MACHINES))
+    parser.add_argument("--texts", nargs="+", choices=NAMES, default=None)
+    parser.add_argument("--temperatures", nargs="+", type=float, default=None)
+    parser.add_argument("--rows", nargs="+", type=int, default=None)
+    parser.add_argument("--costs", type=float, default=1.0)
+    parser.add_argument("--processes", type=int, default=2)
+    args = parser.parse_args()
+    if args.measure:
+        measure()
+        return
+    if args.beside:
+        beside(args.beside)
+        return
+    args.texts = args.texts or (["questions", "held-out"] if args.quick else list(NAMES))
+    args.temperatures = args.temperatures or [0.0, 1.0]
+    args.rows = args.rows or ([1] if args.quick else [1, 8, 64])
+    args.smollm2 = None
+    if set(args.texts) & set(OF_SMOLLM2):
+        from real_model import RealModel
+
+        args.smollm2 = RealModel().folder
+    found = {}
+    with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
+        for part in pool.map(partial(measured, args), args.texts):
+            found |= part
+    print(table(found))
+    if args.json:
+        flat = {t: {name: each[0] for name, each in f.items()} for t, f in found.items()}
+        args.json.write_text(json.dumps(flat, indent=1))
+
+
+if __name__ == "__main__":
+    main()

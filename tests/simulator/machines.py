@@ -1,0 +1,122 @@
+"""Machines as cost curves: seconds of a forward by new tokens and by rows that they look back at,
+of a hop, and who computes where. Each says where its numbers are from.
+"""
+
+import random
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+Curve = Callable[[int, int], float]  # (new tokens, context rows) → seconds
+MS = 1e-3
+
+
+@dataclass(frozen=True)
+class Table:
+    """Straight between the points of a measurement, and on beyond the last two."""
+
+    points: tuple[tuple[int, float], ...]  # (tokens, ms), rising
+    context_ns: float = 0.0  # a row that is looked back at
+
+    def __call__(self, tokens: int, context: int) -> float:
+        places = [place for place, _ in self.points]
+        at = min(max(1, bisect_left(places, tokens)), len(places) - 1)
+        (left, low), (right, high) = self.points[at - 1], self.points[at]
+        ms = low + (high - low) * (tokens - left) / (right - left)
+        return ms * MS + context * self.context_ns * 1e-9
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One of them."""
+
+    name: str
+    target_s: Curve
+    draft_s: Curve
+    hop_s: float  # to the target's worker, and back
+    source: str
+    draft_hop_s: float | None = None  # to the draft's, where that is another
+    host_s: float = 0.0  # of the draft's core, that coordinator, server and client take a round
+    is_shared: bool = False  # draft and target on one device
+    gone: tuple[tuple[float, float], ...] = field(default=(), repr=False)  # the draft's core
+
+
+def flat(ms: float, until: int, ms_more: float, context_ns: float = 0.0) -> Curve:
+    """The same for so many tokens, then so much for each."""
+    return Table(((1, ms), (until, ms), (until + 1, ms + ms_more)), context_ns)
+
+
+def stretches(seed: int, seconds: float, mean_s: float) -> tuple[tuple[float, float], ...]:
+    """Gone for half of the time, for `mean_s` on average."""
+    draw, found, at = random.Random(seed), [], 0.0
+    while at < seconds:
+        at += draw.expovariate(1 / mean_s)
+        end = at + draw.expovariate(1 / mean_s)
+        found.append((at, end))
+        at = end
+    return tuple(found)
+
+
+# `worlds.py --measure`, 2026-11-25, commit 2f1e2f0, two vCPUs of an AMD EPYC with AVX-512, nothing
+# beside: the demo pair, float32, exact, one thread for each worker, 200 rows of context. Target:
+# forward, and 0.1 ms for verdict and host. Draft: forward, and 0.05 ms for the draw. The rest of a
+# lockstep round was 0.38 ms: four hops, and the coordinator between them.
+CPU_TARGET = Table(((1, 1.0), (2, 1.15), (4, 1.5), (8, 2.4), (16, 3.75), (32, 6.85), (64, 12.4)))
+CPU_DRAFT = Table(((1, 0.11), (2, 0.12), (4, 0.14), (8, 0.2), (16, 0.31), (32, 0.57), (64, 1.04)))
+CPU_HOP_S = 0.000095
+# Estimated, Llama-3.1-8B on an H100: 15.0 GB of weights at 95 % of 3.0 TB/s and 0.4 ms of kernels;
+# flat to 64 tokens; then 16 GFLOP a token at 600 TFLOPS; 131 kB of KV a row at 1.8 TB/s.
+H100_8B, H100_1B = flat(5.7, 64, 0.027, 73.0), flat(1.2, 64, 0.0035, 18.0)
+# Estimated, 70B over four: 34.8 GB a card over TP4 and 160 all-reduces; 140 GFLOP a token over four cards.
+H100X4_70B = flat(14.5, 64, 0.06, 45.0)
+HOP_S = 0.00005
+
+MACHINES = {
+    machine.name: machine
+    for machine in (
+        Machine("cpu-2", CPU_TARGET, CPU_DRAFT, CPU_HOP_S, "measured (--measure)"),
+        Machine(
+            "cpu-2-http",
+            CPU_TARGET,
+            CPU_DRAFT,
+            CPU_HOP_S,
+            "cpu-2's curves; replica, proxy and client take 0.7 ms of CPU a round, as measured",
+            host_s=0.0007,
+        ),
+        Machine(
+            "cpu-1", CPU_TARGET, CPU_DRAFT, CPU_HOP_S, "cpu-2's curves on one core", is_shared=True
+        ),
+        Machine(
+            "cpu-2-neighbour",
+            CPU_TARGET,
+            CPU_DRAFT,
+            CPU_HOP_S,
+            "cpu-2's curves; the draft's core is gone half of the time, for 0.05 s on average",
+            gone=stretches(7, 600.0, 0.05),
+        ),
+        Machine("h100-8b/1b", H100_8B, H100_1B, HOP_S, "estimated from bandwidth, as above"),
+        Machine("h100x4-70b/1b", H100X4_70B, H100_1B, HOP_S, "estimated: the same"),
+        Machine("one-gpu", H100_8B, H100_1B, HOP_S, "the same, draft on the clock", is_shared=True),
+        Machine(
+            "loaded",
+            flat(5.7, 200, 0.0285, 73.0),
+            H100_1B,
+            HOP_S,
+            "estimated: compute-bound from 200 tokens",
+        ),
+        Machine(
+            "far-draft", H100_8B, H100_1B, HOP_S, "h100-8b/1b, 1 ms to the draft", draft_hop_s=0.001
+        ),
+    )
+}
+
+
+def scaled(machine: Machine, factor: float) -> Machine:
+    """Draft and hops cost so many times as much; the target's forwards stay."""
+    far = machine.hop_s if machine.draft_hop_s is None else machine.draft_hop_s
+    return replace(
+        machine,
+        name=f"{machine.name} × {factor:g}",
+        draft_s=lambda tokens, context: factor * machine.draft_s(tokens, context),
+        draft_hop_s=factor * far,
+    )
