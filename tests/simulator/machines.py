@@ -67,7 +67,7 @@ CPU_HOP_S = 0.000095
 # Estimated, Llama-3.1-8B on an H100: 15.0 GB of weights at 95 % of 3.0 TB/s and 0.4 ms of kernels;
 # flat to 64 tokens; then 16 GFLOP a token at 600 TFLOPS; 131 kB of KV a row at 1.8 TB/s.
 H100_8B, H100_1B = flat(5.7, 64, 0.027, 73.0), flat(1.2, 64, 0.0035, 18.0)
-# Estimated, 70B over four: 34.8 GB a card over TP4 and 160 all-reduces; 140 GFLOP a token over four cards.
+# Estimated, 70B over four (TP4): 34.8 GB a card, 160 all-reduces; 140 GFLOP a token over all cards.
 H100X4_70B = flat(14.5, 64, 0.06, 45.0)
 HOP_S = 0.00005
 
