@@ -57,7 +57,7 @@ def stretches(seed: int, seconds: float, mean_s: float) -> tuple[tuple[float, fl
     return tuple(found)
 
 
-# `worlds.py --measure`, 2026-11-25, commit 2f1e2f0, two vCPUs of an AMD EPYC with AVX-512, nothing
+# `worlds.py --measure`, 2026-11-25, commit 6dc34d8, two vCPUs of an AMD EPYC with AVX-512, nothing
 # beside: the demo pair, float32, exact, one thread for each worker, 200 rows of context. Target:
 # forward, and 0.1 ms for verdict and host. Draft: forward, and 0.05 ms for the draw. The rest of a
 # lockstep round was 0.38 ms: four hops, and the coordinator between them.
