@@ -70,6 +70,11 @@ H100_8B, H100_1B = flat(5.7, 64, 0.027, 73.0), flat(1.2, 64, 0.0035, 18.0)
 # Estimated, 70B over four (TP4): 34.8 GB a card, 160 all-reduces; 140 GFLOP a token over all cards.
 H100X4_70B = flat(14.5, 64, 0.06, 45.0)
 HOP_S = 0.00005
+# The same for the pairs of our founding documents: GB of weights at 95 % of 3.0 TB/s,
+# and 10 kernels a layer of 1.2 µs.
+H100_14B, H100_HALF = flat(10.4, 64, 0.047, 110.0), flat(0.65, 64, 0.002, 7.0)
+H100_7B, H100_1B1 = flat(5.5, 64, 0.025, 73.0), flat(1.05, 64, 0.0037, 25.0)
+H100_3B = flat(2.6, 64, 0.011, 64.0)
 
 MACHINES = {
     machine.name: machine
@@ -104,11 +109,17 @@ MACHINES = {
             HOP_S,
             "estimated: compute-bound from 200 tokens",
         ),
+        Machine("h100-14b/0.5b", H100_14B, H100_HALF, HOP_S, "estimated from bandwidth"),
+        Machine("h100-7b/1.1b", H100_7B, H100_1B1, HOP_S, "estimated from bandwidth"),
+        Machine("h100-3b/1b", H100_3B, H100_1B, HOP_S, "estimated from bandwidth"),
         Machine(
             "far-draft", H100_8B, H100_1B, HOP_S, "h100-8b/1b, 1 ms to the draft", draft_hop_s=0.001
         ),
     )
 }
+
+
+PAIRS = ("h100-14b/0.5b", "h100-7b/1.1b", "h100-3b/1b")  # of which acceptance is made up
 
 
 def scaled(machine: Machine, factor: float) -> Machine:

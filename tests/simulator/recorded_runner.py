@@ -20,7 +20,19 @@ ROOT = 0  # the path without a token
 PAGE_SIZE = 16
 MAX_TRAILS = 128  # paths whose real keys and values are kept
 MOST_LOST = 24  # rows of a trail that another path may take back
+MASK = (1 << 64) - 1
 LONG = 48  # tokens fed at once of which only the last one's logits are wanted
+
+
+def mixed(*key: int) -> int:
+    """64 bits that depend on all of the key (splitmix64)."""
+    state = 0
+    for part in key:
+        state = (state + part + 0x9E3779B97F4A7C15) & MASK
+        state = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & MASK
+        state = ((state ^ state >> 27) * 0x94D049BB133111EB) & MASK
+        state ^= state >> 31
+    return state
 
 
 class Recording:
@@ -33,6 +45,7 @@ class Recording:
         assert self.runner.numerics == "exact", self.runner.numerics_reason
         self._children = {}  # (path, token) → path
         self._parents = [(ROOT, -1)]  # path → the one before, and its last token
+        self._digests = [0]  # path → 64 bits of its tokens
         self._rows = {}  # path → logits [V]
         self._trails = OrderedDict()  # slot → (page table, its paths), least recently used first
         self._held = {}  # path → (slot, rows up to it)
@@ -44,7 +57,12 @@ class Recording:
         if found is None:
             found = self._children[path, token] = len(self._parents)
             self._parents.append((path, token))
+            self._digests.append(mixed(self._digests[path], token))
         return found
+
+    def digest(self, path: int) -> int:
+        """The same for the same tokens, in whichever order paths were met."""
+        return self._digests[path]
 
     def logits(self, path: int) -> np.ndarray:
         """Behind the path's last token, [V]."""
@@ -98,6 +116,28 @@ class Recording:
             if self._held.get(each, (None,))[0] == slot:
                 del self._held[each]
         del paths[length:]
+
+
+class WrongRecording(Recording):
+    """A draft that likes best what is one id beside what the real one likes."""
+
+    def logits(self, path: int) -> np.ndarray:
+        return np.roll(super().logits(path), 1)
+
+
+class ModelledRecording:
+    """A draft that is made up: the target itself behind `agreement` of all paths, and wrong behind
+    the others. What is measured with it is a model.
+    """
+
+    def __init__(self, target: Recording, agreement: float) -> None:
+        self.runner, self.after = target.runner, target.after
+        self._target, self._agreement = target, agreement
+
+    def logits(self, path: int) -> np.ndarray:
+        row = self._target.logits(path)
+        agrees = mixed(self._target.digest(path), 1) < self._agreement * 2**64
+        return row if agrees else np.roll(row, 1)
 
 
 class PathPool(KvPool):

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from simulator.recorded_runner import Recording
+from simulator.recorded_runner import ModelledRecording, Recording, WrongRecording
 
 from outrider.actors.text.tokenizer import Tokenizer
 from outrider.cluster.bench.prompts import prompts as questions
@@ -16,6 +15,7 @@ DEMO = ROOT / "cluster" / "demo"
 NUM_PROMPTS = 12
 MAX_TOKENS = 96
 NAMES = ("questions", "held-out", "wrong", "mixed", "chat", "edits")
+MODELLED = {"agrees 0.7": 0.7, "agrees 0.8": 0.8, "agrees 0.9": 0.9}  # drafts that are made up
 OF_SMOLLM2 = ("chat", "edits")
 BEGINNINGS = ("The Python tutorial says that", "This module provides", "class ", "import ")
 # A function, what is to change in it, and the text from which the answer may be copied.
@@ -24,20 +24,13 @@ EDIT = "Rename the variable `{old}` to `{new}` in this code and repeat the code:
 Ids = tuple[int, ...]
 
 
-class WrongRecording(Recording):
-    """A draft that likes best what is one id beside what the real one likes."""
-
-    def logits(self, path: int) -> np.ndarray:
-        return np.roll(super().logits(path), 1)
-
-
 @dataclass(frozen=True)
 class Text:
     """Prompts, and the models that continue them."""
 
     name: str
     target: Recording
-    draft: Recording | None
+    draft: Recording | ModelledRecording | None
     prompts: tuple[Ids, ...]
     predictions: tuple[Ids, ...] = ()  # of each prompt, where the client has one
     max_tokens: int = MAX_TOKENS
@@ -55,8 +48,12 @@ class Texts:
     def __getitem__(self, name: str) -> Text:
         if name in OF_SMOLLM2:
             return self._of_smollm2(name)
+        target = self._recording(DEMO / "target")
+        if name in MODELLED:
+            modelled = ModelledRecording(target, MODELLED[name])
+            return Text(name, target, modelled, _of_demo("questions"))
         draft = self._recording(DEMO / "draft", WrongRecording if name == "wrong" else Recording)
-        return Text(name, self._recording(DEMO / "target"), draft, _of_demo(name))
+        return Text(name, target, draft, _of_demo(name))
 
     def _of_smollm2(self, name: str) -> Text:
         assert self._smollm2 is not None, f"{name} needs SmolLM2's directory"
