@@ -42,6 +42,7 @@ from outrider.actors.lookahead.fixed import FixedController
 FIRST, ROUNDS = 60, 400  # of a setting that learns nothing
 LEARNED_FIRST, LEARNED_ROUNDS = 500, 1500
 QUICK = 4  # times fewer rounds, but for those that a policy learns from
+LARGE = ("loaded", "h100-8b/1b")
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 REAL_ROUNDS = 300, 900
 REAL = {  # `forecast.py`'s variants
@@ -69,13 +70,21 @@ def measured(args, name):
         if args.costs != 1:
             machine = scaled(machine, args.costs)
         for temperature in args.temperatures:
-            for num_rows in args.rows:
+            for num_rows in args.rows or usual_rows(machine_name, name, args.is_quick):
                 world = World(machine, text, temperature, num_rows)
                 rows = f"{num_rows} row" + "s" * (num_rows > 1)
                 title = f"{machine.name} · {name} · T={temperature:g} · {rows}"
-                found[title] = figures(world, args.quick)
+                found[title] = figures(world, args.is_quick)
                 print(f"{title}: done", file=sys.stderr, flush=True)
     return found
+
+
+def usual_rows(machine_name, name, is_quick):
+    """Where more rows at once are another world."""
+    if is_quick or name in OF_SMOLLM2 or name in MODELLED:
+        return [1]
+    is_large = machine_name in LARGE and name in ("questions", "mixed")
+    return [1, 8, 64] if is_large else [1, 8]
 
 
 def figures(world, is_quick):
@@ -208,7 +217,7 @@ def beside(file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", dest="is_quick")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--beside", type=Path)
     parser.add_argument("--json", type=Path)
@@ -226,9 +235,8 @@ def main():
         beside(args.beside)
         return
     args.is_usual = not args.texts
-    args.texts = args.texts or (["questions", "held-out"] if args.quick else [*NAMES, *MODELLED])
+    args.texts = args.texts or (["questions", "held-out"] if args.is_quick else [*NAMES, *MODELLED])
     args.temperatures = args.temperatures or [0.0, 1.0]
-    args.rows = args.rows or ([1] if args.quick else [1, 8, 64])
     args.smollm2 = None
     if set(args.texts) & set(OF_SMOLLM2):
         from real_model import RealModel

@@ -28,7 +28,7 @@ class Setting:
 
 
 def plain(machine: Machine, has_draft: bool) -> Sequence[Setting]:
-    return [Setting(Pipeline.LOCKSTEP, lambda: FixedController(0), label="k=0")]
+    return [Setting(Pipeline.LOCKSTEP, lambda: FixedController(0), (), label="k=0")]
 
 
 def lockstep(machine: Machine, has_draft: bool) -> Sequence[Setting]:

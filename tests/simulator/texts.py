@@ -18,9 +18,9 @@ NAMES = ("questions", "held-out", "wrong", "mixed", "chat", "edits")
 MODELLED = {"agrees 0.7": 0.7, "agrees 0.8": 0.8, "agrees 0.9": 0.9}  # drafts that are made up
 OF_SMOLLM2 = ("chat", "edits")
 BEGINNINGS = ("The Python tutorial says that", "This module provides", "class ", "import ")
-# A function, what is to change in it, and the text from which the answer may be copied.
-FUNCTIONS = ("dataclasses.py", "textwrap.py", "shlex.py", "bisect.py", "fractions.py")
-EDIT = "Rename the variable `{old}` to `{new}` in this code and repeat the code:\n\n{code}"
+# Where the code comes from that is to be repeated: the answer may be copied from it.
+FUNCTIONS = ("dataclasses.py", "textwrap.py", "shlex.py", "bisect.py", "glob.py")
+EDIT = "Repeat this code, and put a comment above its first line:\n\n{code}"
 Ids = tuple[int, ...]
 
 
@@ -103,13 +103,13 @@ def _chats(tokenizer: Tokenizer) -> tuple[Ids, ...]:
 
 
 def _edits(tokenizer: Tokenizer) -> Iterator[tuple[Ids, Ids]]:
-    """Code of the standard library that is to be repeated with another name in it."""
+    """Code of the standard library that is to be repeated with a comment in it."""
     folder = Path(json.__file__).parents[1]
     for file in FUNCTIONS:
         lines = (folder / file).read_text("utf-8").split("\n")
         start = next(at for at, line in enumerate(lines) if line.startswith("def "))
         code = "\n".join(lines[start : start + 14])
-        asked = EDIT.format(old="self", new="this", code=code)
+        asked = EDIT.format(code=code)
         yield _turn(tokenizer, asked), tuple(tokenizer.encode(code, adds_special=False))
 
 
