@@ -5,8 +5,8 @@ import os
 import secrets
 import sys
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from outrider.actors.scheduling.sampling_params import (
 )
 from outrider.cluster.config.config import Config
 from outrider.cluster.terminal.console import errors_in_a_line, report
-from outrider.cluster.terminal.flags import config_flags
+from outrider.cluster.terminal.flags import client_flags, config_flags
 
 if TYPE_CHECKING:
     from outrider.actors.engine.engine import Engine
@@ -31,6 +31,7 @@ class GenerateArgs:
     prompt: str
     is_chat: bool
     sampling: SamplingParams
+    given: frozenset[str]  # fields of it that were asked for
     seed: int  # as the operator wrote it, or drawn
     is_speculated: bool
     has_stats: bool
@@ -45,10 +46,10 @@ def generate(
     verification: config_flags.Verification = None,
     numerics: config_flags.Numerics = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens to generate at most.")] = 64,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus, after top_k.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Most likely tokens kept; 0 keeps all.")] = 0,
-    min_p: Annotated[float, typer.Option(help="Least likelihood, of the most likely's.")] = 0.0,
+    temperature: client_flags.Temperature = None,
+    top_p: client_flags.TopP = None,
+    top_k: client_flags.TopK = None,
+    min_p: client_flags.MinP = None,
     seed: Annotated[int | None, typer.Option(help="Repeats the text; drawn if not given.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Ends the text. Repeatable.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a user's message.")] = False,
@@ -73,13 +74,21 @@ def generate(
             numerics=numerics,
             trace=trace,
         )
-        sampling = SamplingParams(
-            temperature, top_k, top_p, min_p, max_tokens, stop=tuple(stop or ())
-        )
+        told: dict[str, Any] = {
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+        }
+        given = {name: value for name, value in told.items() if value is not None}
+        # The rest is the model's own, once it is loaded.
+        sampling = SamplingParams(max_tokens=max_tokens, stop=tuple(stop or ()), **given)
         drawn = secrets.randbits(64) - 2**63 if seed is None else seed
         seed_of(drawn)  # refused before the models are loaded
         text = sys.stdin.read() if prompt == "-" else prompt
-        args = GenerateArgs(text, chat, sampling, drawn, speculation, stats, apart)
+        args = GenerateArgs(
+            text, chat, sampling, frozenset(given), drawn, speculation, stats, apart
+        )
         try:
             asyncio.run(_run(chosen, args))
         except KeyboardInterrupt:
@@ -121,7 +130,11 @@ async def _write(engine: "Engine", args: GenerateArgs) -> None:
     )
     mode = VerificationMode(engine.info.verification)
     speculation = SpeculationParams(is_enabled=args.is_speculated, verification=mode)
-    request = Request(tuple(ids), args.sampling, seed_of(args.seed), speculation=speculation)
+    own: dict[str, Any] = {
+        n: v for n, v in engine.info.sampling_defaults.items() if n not in args.given
+    }
+    sampling = replace(args.sampling, **own)
+    request = Request(tuple(ids), sampling, seed_of(args.seed), speculation=speculation)
     async with aclosing(engine.generate(request)) as chunks:
         async for chunk in chunks:
             typer.echo(chunk.text, nl=False)
