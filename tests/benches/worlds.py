@@ -42,6 +42,7 @@ from outrider.actors.lookahead.fixed import FixedController
 FIRST, ROUNDS = 60, 400  # of a setting that learns nothing
 LEARNED_FIRST, LEARNED_ROUNDS = 500, 1500
 QUICK = 4  # times fewer rounds, but for those that a policy learns from
+SHOWN = ("lockstep", "ahead", "best chain", "present controller")
 LARGE = ("loaded", "h100-8b/1b")
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 REAL_ROUNDS = 300, 900
@@ -75,7 +76,7 @@ def measured(args, name):
                 rows = f"{num_rows} row" + "s" * (num_rows > 1)
                 title = f"{machine.name} · {name} · T={temperature:g} · {rows}"
                 found[title] = figures(world, args.is_quick)
-                print(f"{title}: done", file=sys.stderr, flush=True)
+                print(line(title, found[title]), file=sys.stderr, flush=True)
     return found
 
 
@@ -112,26 +113,24 @@ def figures(world, is_quick):
 
 def table(found):
     """Markdown: a line a world; policies as times plain decoding, plain in tokens/s."""
-    names = ["lockstep", "ahead", "best chain", "present controller"]
     lines = [
-        "| world | none, tokens/s | " + " | ".join(names) + " | present / best chain | first 500 |",
-        "|---|" + "---|" * (len(names) + 3),
+        f"| world | none, tokens/s | {' | '.join(SHOWN)} | present / best chain | first 500 |",
+        "|---|" + "---|" * (len(SHOWN) + 3),
     ]
-    for title, figure in found.items():
-        plain = figure["none"][0]
-        cells = []
-        for name in names:
-            value, label, _, _ = figure.get(name, (0.0, "", None, 0.0))
-            cells.append(f"{value / plain:.2f} {label}".strip() if value else "–")
-        present = figure["present controller"]
-        against = present[0] / figure["best chain"][0]
-        mark = "**" if against < 0.98 or present[0] < 0.98 * plain else ""
-        begun = present[2] / plain
-        shown = " | ".join(cells)
-        lines.append(
-            f"| {title} | {plain:.1f} | {shown} | {mark}{against:.2f}{mark} | {begun:.2f} |"
-        )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(line(title, figure) for title, figure in found.items())])
+
+
+def line(title, figure):
+    """In bold where the present default is below the best chain or plain decoding."""
+    plain, present = figure["none"][0], figure["present controller"]
+    cells = []
+    for name in SHOWN:
+        value, label, *_ = figure.get(name, (0.0, ""))
+        cells.append(f"{value / plain:.2f} {label}".strip() if value else "–")
+    against = present[0] / figure["best chain"][0]
+    mark = "**" if against < 0.98 or present[0] < 0.98 * plain else ""
+    shown = " | ".join(cells)
+    return f"| {title} | {plain:.1f} | {shown} | {mark}{against:.2f}{mark} | {present[2] / plain:.2f} |"
 
 
 def measure():
