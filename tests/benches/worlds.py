@@ -129,8 +129,10 @@ def line(title, figure):
         cells.append(f"{value / plain:.2f} {label}".strip() if value else "–")
     against = present[0] / figure["best chain"][0]
     mark = "**" if against < 0.98 or present[0] < 0.98 * plain else ""
-    shown = " | ".join(cells)
-    return f"| {title} | {plain:.1f} | {shown} | {mark}{against:.2f}{mark} | {present[2] / plain:.2f} |"
+    begun = present[2] / plain
+    return (
+        f"| {title} | {plain:.1f} | {' | '.join(cells)} | {mark}{against:.2f}{mark} | {begun:.2f} |"
+    )
 
 
 def measure():
