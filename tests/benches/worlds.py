@@ -10,7 +10,8 @@ The same arguments print the same table, whatever else the machine does: no seco
 Tokens a second of virtual time; of a policy with several settings the best one's, named. Where a
 policy learns, its first 500 rounds stand apart. That every policy writes the text of plain decoding
 is asserted. `chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the draft is made up:
-it is the target behind so many of all paths, and wrong behind the others. --costs makes drafting
+it is the target behind so many of all paths, and wrong behind the others: asked for by --texts,
+with the machines of PAIRS, and slow, since whatever is drafted the target computes. --costs makes drafting
 and hops so many times as dear. --measure prints this machine's curves of the demo pair; --beside
 prints what `forecast.py --streams 1 --json` measured, and the same in virtual time.
 """
@@ -84,7 +85,7 @@ def usual_rows(machine_name, name, is_quick):
     """Where more rows at once are another world."""
     if is_quick or name in OF_SMOLLM2 or name in MODELLED:
         return [1]
-    is_large = machine_name in LARGE and name in ("questions", "mixed")
+    is_large = machine_name in LARGE and name == "questions"
     return [1, 8, 64] if is_large else [1, 8]
 
 
@@ -236,7 +237,7 @@ def main():
         beside(args.beside)
         return
     args.is_usual = not args.texts
-    args.texts = args.texts or (["questions", "held-out"] if args.is_quick else [*NAMES, *MODELLED])
+    args.texts = args.texts or (["questions", "held-out"] if args.is_quick else list(NAMES))
     args.temperatures = args.temperatures or [0.0, 1.0]
     args.smollm2 = None
     if set(args.texts) & set(OF_SMOLLM2):
