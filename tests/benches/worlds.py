@@ -11,7 +11,7 @@ Tokens a second of virtual time; of a policy with several settings the best one'
 policy learns, its first 500 rounds stand apart. That every policy writes the text of plain decoding
 is asserted. `chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the draft is made up:
 it is the target behind so many of all paths, and wrong behind the others. Asked for by --texts, and
-slow, since whatever is drafted the target computes. --costs makes drafting and hops so many times as
+slow, since what is drafted the target computes. --costs makes drafting and hops so many times as
 dear. --measure prints this machine's curves of the demo pair; --beside prints what `forecast.py
 --streams 1 --json` measured, and the same in virtual time.
 """
