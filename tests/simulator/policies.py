@@ -23,7 +23,6 @@ class Setting:
     controller: Callable[[], Controller]
     drafters: tuple[str, ...] = ALONE
     is_colocated: bool = False
-    learns: bool = False  # as it goes: its first rounds tell little
     label: str = ""
 
 
@@ -73,7 +72,6 @@ def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
             lambda: AdaptiveController(4, pipeline, has_draft),
             ALL if has_draft else COPIES,
             is_colocated=has_draft and machine.is_shared,
-            learns=True,
         )
     ]
 

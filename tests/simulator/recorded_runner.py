@@ -49,7 +49,6 @@ class Recording:
         self._rows = {}  # path → logits [V]
         self._trails = OrderedDict()  # slot → (page table, its paths), least recently used first
         self._held = {}  # path → (slot, rows up to it)
-        self.num_computed = 0  # forwards of the real model
 
     def after(self, path: int, token: int) -> int:
         """The path with one token more."""
@@ -82,7 +81,6 @@ class Recording:
         num_wanted = len(rest) if len(rest) <= LONG else 1
         tokens = [self._parents[each][1] for each in rest]
         logits = self.runner.forward([Segment(cache, tokens, num_wanted)]).numpy()
-        self.num_computed += 1
         for each, row in zip(rest[-num_wanted:], logits, strict=True):
             self._rows.setdefault(each, row.copy())
         for each in rest:

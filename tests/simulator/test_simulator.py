@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from simulator.machines import MACHINES, Machine, flat
 from simulator.policies import Setting, plain, present
-from simulator.recorded_runner import ROOT
+from simulator.recorded_runner import ROOT, RecordedRunner
 from simulator.texts import Texts
 from simulator.virtual_worker import Device, VirtualWorker
 from simulator.world import World
@@ -24,7 +24,7 @@ from outrider.actors.lookahead.fixed import FixedController
 from outrider.actors.lookahead.round_report import Lookup
 from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.proposer import NOTHING
-from outrider.actors.transport.messages import Outcomes, Ping
+from outrider.actors.transport.messages import Close, Outcomes, Ping
 
 FORECAST, LOCKSTEP = Pipeline.FORECAST, Pipeline.LOCKSTEP
 VERIFY_S, STEP_S, HOP_S = 0.012, 0.0015, 0.00005
@@ -62,7 +62,7 @@ def best(where, pipeline):
 
 
 def adaptive(pipeline, has_draft=True):
-    return Setting(pipeline, lambda: AdaptiveController(4, pipeline, has_draft), learns=True)
+    return Setting(pipeline, lambda: AdaptiveController(4, pipeline, has_draft))
 
 
 def test_plain_decoding_is_one_token_a_verify_and_two_hops():
@@ -135,6 +135,17 @@ def test_the_same_again_and_no_real_second_enters(monkeypatch):
     assert replace(after, counts=before.counts) == before
 
 
+def test_a_worker_that_fails_ends_the_run(monkeypatch):
+    """It would be waited for without an end."""
+
+    def fails(self, chunks):
+        raise ArithmeticError("no such forward")
+
+    monkeypatch.setattr(RecordedRunner, "forward", fails)
+    with pytest.raises(ArithmeticError, match="no such forward"):
+        world().run(fixed(LOCKSTEP, 0), 5, 5)
+
+
 def nothing_is_found(monkeypatch):
     """Every outcome counts as unforeseen."""
     monkeypatch.setattr(ForecastDraft, "look_up", lambda self, sequence: Lookup.MISS)
@@ -163,10 +174,12 @@ def the_round_waits_for_steps(monkeypatch):
 
 
 def the_draft_hears_of_it_after_the_verdict(monkeypatch):
-    """The outcome leaves with the next round's."""
+    """The outcome leaves with the next round's, if its sequence is still there."""
     tell, held = VirtualWorker.tell, []
 
     def mutant(self, message):
+        if isinstance(message, Close):
+            held.clear()
         if isinstance(message, Outcomes):
             held.append(message)
             message = held.pop(0) if len(held) > 1 else Ping()

@@ -62,7 +62,7 @@ class VirtualWorker:
         self._sent, self._inbox = deque(), deque()
         self._arrived = asyncio.Event()
         self._take = lambda message: None
-        self._task = self._loop.create_task(self._run())
+        self.running = self._loop.create_task(self._run())  # ends where the worker fails
 
     async def call(self, message):
         future = self._loop.create_future()
@@ -85,7 +85,7 @@ class VirtualWorker:
         await self._loop.create_future()
 
     async def close(self):
-        self._task.cancel()
+        self.running.cancel()
 
     def _send(self, message, future):
         self._sent.append((message, future))

@@ -131,10 +131,13 @@ class _Run:
         begun = [max(1, most * (row + 1) // len(rows)) for row in rows]
         readers = [asyncio.create_task(self._stream(numbers, ends, each)) for each in begun]
         over = asyncio.create_task(self._is_over.wait())
-        await asyncio.wait([over, *readers], return_when=asyncio.FIRST_COMPLETED)
+        workers = [each.running for each in self._clients if isinstance(each, VirtualWorker)]
+        watched = [*workers, *readers]
+        await asyncio.wait([over, *watched], return_when=asyncio.FIRST_COMPLETED)
+        for task in watched:
+            if task.done():
+                task.result()  # raises what it failed of
         for reader in readers:
-            if reader.done():
-                reader.result()
             reader.cancel()
         await asyncio.wait(readers)
         await self._coordinator.stop()
