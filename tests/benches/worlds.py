@@ -7,9 +7,11 @@ the cost curves of machines.
     PYTHONPATH=tests python tests/benches/worlds.py --beside FORECAST_JSON
 
 The same arguments print the same table, whatever else the machine does: no second of it enters.
-Tokens a second of virtual time. Of a policy with several settings one is chosen in early rounds.
+Tokens a second of virtual time. Of several settings of a policy one is chosen in early rounds.
 All are measured in the same later ones, behind 500 in which they may learn; of the controller those
-stand apart. That every policy writes the text of plain decoding is asserted. `chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the draft is made up:
+stand apart. That every policy writes the text of plain decoding is asserted.
+
+`chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the draft is made up:
 it is the target behind so many of all paths, and wrong behind the others. Asked for by --texts, and
 slow, since what is drafted the target computes. --costs makes drafting and hops so many times as
 dear. --measure prints this machine's curves of the demo pair; --beside prints what `forecast.py
