@@ -49,7 +49,7 @@ class LockstepDraft:
 
     def use(self, client: WorkerClient | None) -> None:
         if client is not self._client:
-            self._client = client
+            self._client, self.failure = client, ""
             self._late, self._rest_s, self._rests_until = None, 0.0, 0.0
             self._opened.clear()
             self._num_told.clear()
@@ -135,8 +135,8 @@ class LockstepDraft:
 
     def take(self, ask: Propose, answer: ProposeReply) -> dict[int, Proposal]:
         """The answer, by sequence; what the draft cannot follow any more is not asked again."""
-        stops = {row.stop for row in answer.rows}
-        self.failure = "it fails for every sequence" if stops == {DraftStop.FAILED} else ""
+        if stops := {row.stop for row in answer.rows}:
+            self.failure = "it fails for every sequence" if stops == {DraftStop.FAILED} else ""
         self._count(answer, sum(row.num_tokens for row in ask.prefill))
         for asked, row in zip(ask.rows, answer.rows, strict=True):
             if row.stop is not None:

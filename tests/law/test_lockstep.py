@@ -10,6 +10,12 @@ from batches import KINDS, PAIRS, alone, check, known, output, requests, specula
 from outrider.actors.errors import PoolExhausted
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams, VerificationMode
+from outrider.actors.spec_decode.lockstep import LockstepDraft
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
+from outrider.actors.transport.draft_stop import DraftStop
+from outrider.actors.transport.messages import Propose, ProposeReply
+from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow
 from outrider.actors.workers.draft import DraftWorker
 
 
@@ -58,6 +64,16 @@ async def test_a_pair_goes_on_without_a_failing_draft(engine_of, monkeypatch):
             assert engine.health().reason == "the draft failed: it fails for every sequence"
         assert await asyncio.gather(*(output(engine, each) for each in batch)) == expected
         assert engine.health().status == "ok"
+
+
+def test_an_answer_about_prompts_only_does_not_clear_a_failure():
+    draft = LockstepDraft(None, 24, Statistics(), Trace(None))
+    ask = Propose((ProposeRow(1, 3, (5,), 2),), ())
+    draft.take(ask, ProposeReply((ProposalRow(1, (), (), DraftStop.FAILED),), 0.0, 0.0, 0))
+    draft.take(Propose((), (PrefillRow(2, 4),)), ProposeReply((), 0.0, 0.0, 1))
+    assert draft.failure == "it fails for every sequence"
+    draft.take(ask, ProposeReply((ProposalRow(1, (7,), ()),), 0.0, 0.0, 1))
+    assert not draft.failure
 
 
 async def test_batches_of_mixed_k_and_chunked_prompts(engine_of):
