@@ -1,25 +1,44 @@
 """The verdict where the logits are: which backend judges tensors of a device, and why.
 
-Owns the choice and the way of tensors to the CPU's arrays. Workers hold a `Backend[torch.Tensor]`
-and hand it what the model returned.
+Owns the choice and the way of tensors to the CPU's arrays. Workers hold a backend of tensors and
+hand it what the model returned.
 """
 
 import torch
 
 from outrider.kernels.contract.arrays import F32
-from outrider.kernels.contract.verdict import Backend, DrawBatch, Draws, Verdicts, VerifyBatch
+from outrider.kernels.contract.logits_edits import LogitsEdits
+from outrider.kernels.contract.trees import TreeBackend, Trees, TreeVerdicts
+from outrider.kernels.contract.verdict import (
+    DrawBatch,
+    Draws,
+    SamplingMetadata,
+    Verdicts,
+    VerifyBatch,
+)
 
 
 class HostBackend:
     """A backend of arrays, for tensors of any device: their float32 values are brought here."""
 
-    def __init__(self, backend: Backend[F32]) -> None:
+    def __init__(self, backend: TreeBackend[F32]) -> None:
         self._backend = backend
 
     def verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
         """See `Backend.verify`. Logits of float32, bfloat16 or float16."""
         logits = _array(batch.logits)
         return self._backend.verify(VerifyBatch(logits, batch.drafts, batch.sampling, batch.edits))
+
+    def verify_trees(
+        self,
+        logits: torch.Tensor,
+        trees: Trees,
+        sampling: SamplingMetadata,
+        *,
+        edits: LogitsEdits | None = None,
+    ) -> TreeVerdicts:
+        """See `TreeBackend.verify_trees`. Logits of float32, bfloat16 or float16."""
+        return self._backend.verify_trees(_array(logits), trees, sampling, edits=edits)
 
     def draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
         """See `Backend.draw`. Logits of float32, bfloat16 or float16."""
@@ -53,7 +72,7 @@ def choice(device: torch.device) -> tuple[bool, str]:
     return True, f"CuPy kernels on {device} ({torch.cuda.get_device_name(device)})"
 
 
-def backend_for(device: torch.device) -> Backend[torch.Tensor]:
+def backend_for(device: torch.device) -> TreeBackend[torch.Tensor]:
     """CuPy's kernels for a CUDA device where they can run, the CPU's otherwise."""
     is_cuda, _ = choice(device)
     if is_cuda:

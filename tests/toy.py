@@ -97,7 +97,7 @@ class ToyTarget(ToyWorker):
             count += 1
         token = successor(ids)
         ids.append(token)
-        return VerdictRow(row.seq_id, row.id, count, token, (-1.0,) * (count + 1), "")
+        return VerdictRow(row.seq_id, row.id, count - 1, token, (-1.0,) * (count + 1), "")
 
 
 class ToyDraft(ToyWorker):

@@ -257,7 +257,7 @@ class Coordinator:
         if sequence.state is State.PREFILLING:
             sequence.num_prefilled += sequence.num_to_prefill
             sequence.apply(Event.PREFILLED)
-        ids = (*proposal.tokens[: verdict.num_accepted], verdict.token)
+        ids = (*proposal.along(verdict.node), verdict.token)
         ids, reason = live.rules.cut(ids, sequence.num_left)
         sequence.num_proposals += 1
         sequence.commit(ids)

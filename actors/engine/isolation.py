@@ -59,7 +59,9 @@ def judged(
 
 def plain(question: Verify) -> Verify:
     """The same without proposals."""
-    rows = tuple(msgspec.structs.replace(row, tokens=(), rows=()) for row in question.rows)
+    rows = tuple(
+        msgspec.structs.replace(row, tokens=(), rows=(), parents=()) for row in question.rows
+    )
     return Verify(rows, question.prefill)
 
 

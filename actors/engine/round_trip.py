@@ -120,7 +120,12 @@ def _question(plan: SchedulerOutput, proposals: Proposals) -> Verify:
             id_ = sequence.num_proposals + 1
             rows.append(
                 VerifyRow(
-                    sequence.seq_id, id_, sequence.num_committed, proposal.tokens, proposal.rows
+                    sequence.seq_id,
+                    id_,
+                    sequence.num_committed,
+                    proposal.tokens,
+                    proposal.rows,
+                    proposal.parents,
                 )
             )
     prefill = tuple(PrefillRow(s.seq_id, n) for s, n in plan.prefill if not s.state.is_final)

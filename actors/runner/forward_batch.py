@@ -23,7 +23,8 @@ TOKEN_ID, POSITION, SLOT, CHAIN_END, PATH, WRITE = range(6)
 class Segment:
     """New tokens of one sequence: prompt, decode, or a proposal, 0 <= num_logits <= len(tokens).
 
-    A tree's nodes are the cache's rows from `root` on: those already there, then the new tokens.
+    A tree's nodes are the rows from `root` on: those already there, then the new tokens. New
+    tokens before it are a chain.
     """
 
     cache: PageTable
@@ -39,8 +40,8 @@ class Segment:
                 "expected 0 ≤ num_logits ≤ tokens and at least one token"
             )
         if self.parents is not None:
-            num_nodes = self.cache.len - self.first + len(self.tokens)
-            if len(self.parents) != num_nodes or self.first > self.cache.len:
+            num_nodes = max(0, self.cache.len - self.first + len(self.tokens))
+            if len(self.parents) != num_nodes:
                 raise IllegalTransition(f"Got {len(self.parents)} parents of {num_nodes} nodes")
             for node, parent in enumerate(self.parents):
                 if not -1 <= parent < node:
@@ -50,11 +51,11 @@ class Segment:
 
     @property
     def first(self) -> int:
-        """The row that every token sees up to, itself not counted, and a tree begins at."""
+        """The row that a tree begins at: all its tokens see those before."""
         return self.cache.len if self.root is None else self.root
 
     def path(self, index: int) -> list[int]:
-        """The rows of a tree's new token and its ancestors, root first."""
+        """The rows of a new token of the tree and its ancestors, root first."""
         assert self.parents is not None
         rows, node = [], self.cache.len - self.first + index
         while node >= 0:
@@ -67,7 +68,8 @@ class Segment:
         """One past the last position."""
         if self.parents is None:
             return self.cache.len + len(self.tokens)
-        return self.first + max(len(self.path(index)) for index in range(len(self.tokens)))
+        own = range(max(0, self.first - self.cache.len), len(self.tokens))
+        return self.first + max((len(self.path(index)) for index in own), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,11 @@ def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
         wanted += range(
             len(table) + len(chunk.tokens) - chunk.num_logits, len(table) + len(chunk.tokens)
         )
-        if chunk.parents is None:
-            for at, token in enumerate(chunk.tokens, base):
-                row = pages[at // size] * size + at % size
-                table.append((token, at, slot, at + 1, NOT_A_TREE, row))
-            continue
-        for index, token in enumerate(chunk.tokens):
+        num_chain = len(chunk.tokens) if chunk.parents is None else max(0, root - base)
+        for at, token in enumerate(chunk.tokens[:num_chain], base):
+            row = pages[at // size] * size + at % size
+            table.append((token, at, slot, at + 1, NOT_A_TREE, row))
+        for index, token in enumerate(chunk.tokens[num_chain:], num_chain):
             run = [pages[at // size] * size + at % size for at in chunk.path(index)]
             table.append((token, root + len(run) - 1, slot, root, len(paths), run[-1]))
             paths += run

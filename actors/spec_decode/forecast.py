@@ -157,15 +157,16 @@ class ForecastDraft:
         seq_id, id_ = sequence.seq_id, sequence.num_proposals + 1
         committed = sequence.since(self._opened[seq_id])
         self._opened[seq_id] = sequence.num_committed
-        self._forecasts[seq_id] = Forecast(id_, sequence.num_committed, proposal.tokens)
+        tokens = proposal.longest  # it foresees what follows a chain
+        self._forecasts[seq_id] = Forecast(id_, sequence.num_committed, tokens)
         return OutcomeRow(
             seq_id=seq_id,
             id=id_,
             num_committed=sequence.num_committed,
             committed=committed,
-            tokens=proposal.tokens,
+            tokens=tokens,
             max_tokens=min(self._draft_length.draft_k(sequence), sequence.num_left - 2),
-            num_branches=self._draft_length.num_branches(sequence, len(proposal.tokens)),
+            num_branches=self._draft_length.num_branches(sequence, len(tokens)),
             min_chance=self._draft_length.min_chance(sequence),
         )
 

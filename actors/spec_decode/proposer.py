@@ -26,6 +26,7 @@ from outrider.actors.spec_decode.drafters.registry import (
     Place,
 )
 from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.transport.draft_tree import leaf_paths, path_to
 from outrider.actors.transport.rows import SparseRow, TokenId
 from outrider.actors.transport.worker_client import WorkerClient
 
@@ -37,6 +38,17 @@ class Proposal:
     tokens: tuple[TokenId, ...] = ()
     rows: tuple[SparseRow, ...] = ()  # one per token where it was drawn in rejection mode
     drafter: str = NOBODY  # a name of the registry
+    parents: tuple[int, ...] = ()  # see transport/draft_tree.py
+
+    def along(self, node: int) -> tuple[TokenId, ...]:
+        """The tokens down to this one; none for -1."""
+        return tuple(self.tokens[at] for at in path_to(node, self.parents))
+
+    @property
+    def longest(self) -> tuple[TokenId, ...]:
+        """One of its longest paths."""
+        paths = (path for path, _ in leaf_paths(len(self.tokens), self.parents))
+        return tuple(self.tokens[at] for at in max(paths, key=len))
 
 
 NOTHING = Proposal()

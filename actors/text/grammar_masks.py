@@ -45,10 +45,11 @@ class MaskFiller:
 
     def _fill_together(self, asked: Many[MaskRows], out: Mask) -> list[MaskRows]:
         """Those that the library's call is not for: whose grammar is over, or will be left."""
-        rest, entered, seen = [], [], set[int]()
-        for each in asked:
-            matcher = each.matcher.copy() if id(each.matcher) in seen else each.matcher
-            seen.add(id(matcher))
+        rest, entered, matchers, seen = [], [], list[GrammarMatcher](), set[int]()
+        for each in asked:  # copied before any of them moves
+            matchers.append(each.matcher.copy() if id(each.matcher) in seen else each.matcher)
+            seen.add(id(each.matcher))
+        for each, matcher in zip(asked, matchers, strict=True):
             if matcher.enter(each.path[: each.num_skipped]):
                 each.of(out)[-1] = 0  # no mask is: so it is seen whether the call came so far
                 entered.append((each, matcher))

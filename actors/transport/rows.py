@@ -131,13 +131,14 @@ class ForecastRow(MessagePart, frozen=True):
 
 
 class VerifyRow(MessagePart, frozen=True):
-    """Judge a chain drafted after position num_committed - 1; no tokens is plain decoding."""
+    """Judge what was drafted after position num_committed - 1; no tokens is plain decoding."""
 
     seq_id: int
     id: Count  # of the proposal, unique in the sequence
     num_committed: Count
     tokens: tuple[TokenId, ...]
     rows: tuple[SparseRow, ...]  # see ProposalRow
+    parents: tuple[Count, ...] = ()  # see transport/draft_tree.py; in rejection mode a chain's
 
 
 class TopRow(MessagePart, frozen=True):
@@ -161,8 +162,12 @@ class VerdictRow(MessagePart, frozen=True):
 
     seq_id: int
     id: Count
-    num_accepted: Count
+    node: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]  # the last token accepted; -1 for none
     token: TokenId  # recovered if a drafted token was rejected, else bonus
     logprobs: tuple[float, ...]  # raw, one per accepted token and one for `token`
     error: str
     top: tuple[TopRow, ...] = ()  # as logprobs, where the sequence asked for them
+
+    @property
+    def num_accepted(self) -> int:
+        return max(0, len(self.logprobs) - 1)

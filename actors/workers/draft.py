@@ -31,7 +31,8 @@ from outrider.actors.workers.forecaster import MAX_FAILED, TOP_M, Forecaster, sp
 from outrider.actors.workers.logits.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
-from outrider.kernels.contract.verdict import AcceptanceRule, Backend, DrawBatch
+from outrider.kernels.contract.trees import TreeBackend
+from outrider.kernels.contract.verdict import AcceptanceRule, DrawBatch
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class DraftWorker(ModelWorker):
     def __init__(
         self,
         runner: Runner,
-        backend: Backend[torch.Tensor],
+        backend: TreeBackend[torch.Tensor],
         description: WorkerInfo,
         num_target_ids: int,
         *,
@@ -203,7 +204,7 @@ class DraftWorker(ModelWorker):
         for chain in chains:
             if chain.sequence.processor is not None and not chain.tokens:
                 chain.sequence.processor.take(chain.sequence.ids)
-        edited = [(chain.sequence.processor, chain.tokens) for chain in chains]
+        edited = [(chain.sequence.processor, (chain.tokens, ())) for chain in chains]
         batch = DrawBatch(
             logits,
             self.sampling(tuple(chain.ask.seq_id for chain in chains)),

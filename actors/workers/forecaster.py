@@ -21,7 +21,7 @@ from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Forecasts
 from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow
-from outrider.actors.workers.logits.logits_processor import logits_edits
+from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
@@ -251,9 +251,9 @@ class Forecaster:
             if job.forecast.sequence.processor is not None:
                 job.forecast.sequence.processor.take(job.forecast.sequence.ids)
         edited = [
-            (job.forecast.sequence.processor, job.forecast.tree.path(index))
+            (job.forecast.sequence.processor, (job.forecast.tree.path(index), ()))
             if job.forecast.sequence.processor
-            else (None, ())
+            else (None, NOT_DRAFTED)
             for job in jobs
             for index in job.nodes
         ]

@@ -31,7 +31,8 @@ from outrider.actors.transport.rows import OpenRow
 from outrider.actors.workers.logits.logits_processor import LogitsProcessor
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.sampling_metadata import sampling_metadata
-from outrider.kernels.contract.verdict import Backend, SamplingMetadata
+from outrider.kernels.contract.trees import TreeBackend
+from outrider.kernels.contract.verdict import SamplingMetadata
 
 MAX_SAMPLINGS = 256
 
@@ -60,7 +61,7 @@ class ModelWorker:
     def __init__(
         self,
         runner: Runner,
-        backend: Backend[torch.Tensor],
+        backend: TreeBackend[torch.Tensor],
         description: WorkerInfo,
         *,
         shares_pages: bool = True,

@@ -11,35 +11,30 @@ from collections.abc import Sequence as Many
 from itertools import accumulate, islice
 
 import msgspec
-import numpy as np
 import torch
 
 from outrider.actors.errors import InvalidRequest, ProtocolViolation
 from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.transport.draft_tree import check_parents, path_to
 from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
-from outrider.actors.transport.rows import PrefillRow, SparseRow, TopRow, VerdictRow, VerifyRow
+from outrider.actors.transport.rows import PrefillRow, TopRow, VerdictRow, VerifyRow
+from outrider.actors.workers.judging import Judged, judge
 from outrider.actors.workers.logits.logits_processor import (
+    NOT_DRAFTED,
+    Drafted,
     LogitsProcessor,
-    Path,
     foresee,
     logits_edits,
 )
 from outrider.actors.workers.logits.prompt_logprobs import PromptLogprobs
 from outrider.actors.workers.logits.token_logprobs import AskedRow, told_rows
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
-from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.actors.workers.step_timer import StepTimer
 from outrider.kernels.contract.arrays import F32, I32
 from outrider.kernels.contract.logits_edits import LogitsEdits
-from outrider.kernels.contract.verdict import (
-    AcceptanceRule,
-    DraftKind,
-    SpecDecodeMetadata,
-    Verdicts,
-    VerifyBatch,
-)
+from outrider.kernels.contract.verdict import SamplingMetadata
 
-Edited = tuple[tuple[LogitsProcessor | None, Path], ...]
+Edited = tuple[tuple[LogitsProcessor | None, Drafted], ...]
 
 
 class TargetWorker(ModelWorker):
@@ -93,27 +88,31 @@ class TargetWorker(ModelWorker):
         answers: tuple[VerdictRow, ...] = ()
         if rows:
             wanted = prompts.rest(logits)
-            batch = self._verify_batch(rows, judged, wanted)
+            sampling, edits = self._before(rows, judged, wanted.shape[1])
             with timer.part("verdict"):
-                verdicts = self.backend.verify(batch)
-            answers = tuple(self._commit_all(rows, judged, verdicts))
+                found = judge(self.backend, wanted, rows, sampling, edits)
+            answers = tuple(self._commit_all(rows, judged, found))
             answers = _with_top(rows, judged, answers, wanted)
         told = prompts.rows(logits)
         for sequence in sequences:
             self.cache_full_pages(sequence, sequence.cache.len)
         return VerifyReply(answers, timer.times(), self.runner.num_free_pages, told)
 
-    def _verify_batch(
-        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], logits: torch.Tensor
-    ) -> VerifyBatch[torch.Tensor]:
+    def _before(
+        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], width: int
+    ) -> tuple[SamplingMetadata, LogitsEdits | None]:
+        """What a verdict needs beside logits and proposals."""
         sampling = self.sampling(tuple(row.seq_id for row in rows))
         for sequence in sequences:
             if sequence.processor is not None:
                 sequence.processor.take(sequence.ids)
-        edited = tuple((s.processor, row.tokens) for s, row in zip(sequences, rows, strict=True))
-        edits = self._edits(edited, logits.shape[1])
-        self._judged = tuple((processor, ()) for processor, _ in edited)
-        return VerifyBatch(logits, _proposals_of(rows, sequences), sampling, edits)
+        edited = tuple(
+            (sequence.processor, (row.tokens, row.parents))
+            for sequence, row in zip(sequences, rows, strict=True)
+        )
+        edits = self._edits(edited, width)
+        self._judged = tuple((processor, NOT_DRAFTED) for processor, _ in edited)
+        return sampling, edits
 
     def _edits(self, edited: Edited, width: int) -> LogitsEdits | None:
         """Perhaps they were foreseen."""
@@ -123,21 +122,21 @@ class TargetWorker(ModelWorker):
         return logits_edits(edited, width, self.grammars.filler, is_last=False)
 
     def _commit_all(
-        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], verdicts: Verdicts
+        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], found: Many[Judged]
     ) -> Iterator[VerdictRow]:
-        """Keep the accepted rows and the new ids; KV beyond them is rolled back."""
-        arrays = (verdicts.num_accepted, verdicts.token, verdicts.logprobs, verdicts.error)
-        found = zip(*(array.tolist() for array in arrays), strict=True)
-        for row, sequence, (count, token, logprobs, error) in zip(
+        """Keep the accepted rows and the new ids; all other KV beyond them is rolled back."""
+        for row, sequence, (path, token, logprobs, is_faulty) in zip(
             rows, sequences, found, strict=True
         ):
-            self.runner.rollback(sequence.cache, row.num_committed + (0 if error else count))
-            if error:
+            self.runner.accept_path(sequence.cache, row.num_committed, path)
+            if is_faulty:
                 message = "the target's logits hold no finite value"
-                yield VerdictRow(row.seq_id, row.id, 0, 0, (), message)
+                yield VerdictRow(row.seq_id, row.id, -1, 0, (), message)
                 continue
-            sequence.ids += (*row.tokens[:count], token)
-            yield VerdictRow(row.seq_id, row.id, count, token, tuple(logprobs[: count + 1]), "")
+            sequence.ids += [row.tokens[node] for node in path]
+            sequence.ids.append(token)
+            node = path[-1] if path else -1
+            yield VerdictRow(row.seq_id, row.id, node, token, logprobs, "")
 
 
 def _chunk(row: VerifyRow, sequence: WorkerSequence) -> Segment:
@@ -146,8 +145,12 @@ def _chunk(row: VerifyRow, sequence: WorkerSequence) -> Segment:
             f"Got num_committed={row.num_committed} for sequence {row.seq_id}, "
             f"expected {len(sequence.ids)}"
         )
-    tokens = [*sequence.pending, *row.tokens]
-    return Segment(sequence.cache, tokens, num_logits=len(row.tokens) + 1)
+    check_parents(len(row.tokens), row.parents)
+    tokens, num_logits = [*sequence.pending, *row.tokens], len(row.tokens) + 1
+    if not row.parents:
+        return Segment(sequence.cache, tokens, num_logits)
+    parents = [-1 if parent == own else parent for own, parent in enumerate(row.parents)]
+    return Segment(sequence.cache, tokens, num_logits, parents, root=row.num_committed)
 
 
 def _prefill_chunk(row: PrefillRow, sequence: WorkerSequence) -> Segment:
@@ -171,15 +174,17 @@ def _with_top(
     if not any(tops):
         return answers
     starts = accumulate((len(row.tokens) + 1 for row in rows), initial=0)
+    paths = [path_to(answer.node, row.parents) for row, answer in zip(rows, answers, strict=True)]
     asked = [
         AskedRow(start + at, num_top)
-        for start, num_top, answer in zip(starts, tops, answers, strict=False)
-        for at in range(answer.num_accepted + 1 if num_top else 0)
+        for start, num_top, path in zip(starts, tops, paths, strict=False)
+        if num_top
+        for at in (0, *(node + 1 for node in path))
     ]
     found, told = iter(told_rows(logits, asked)), []
-    for row, num_top, answer in zip(rows, tops, answers, strict=True):
+    for row, num_top, path, answer in zip(rows, tops, paths, answers, strict=True):
         if num_top:
-            ids = (*row.tokens[: answer.num_accepted], answer.token)
+            ids = (*(row.tokens[node] for node in path), answer.token)
             top = map(_agreeing, islice(found, len(ids)), ids, answer.logprobs)
             answer = msgspec.structs.replace(answer, top=tuple(top))
         told.append(answer)
@@ -191,42 +196,3 @@ def _agreeing(likeliest: tuple[I32, F32], token_id: int, logprob: float) -> TopR
     ids, logprobs = (array.tolist() for array in likeliest)
     pairs = zip(ids, logprobs, strict=True)
     return TopRow(tuple(ids), tuple(logprob if i == token_id else p for i, p in pairs))
-
-
-def _proposals_of(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> SpecDecodeMetadata:
-    """The batch of chains in the verdict's layout: struct of arrays, tokens end to end."""
-    tokens = np.array([token for row in rows for token in row.tokens], np.int32)
-    kinds = [DraftKind.ONE_HOT] * len(tokens)
-    supports = enumerate(_supports(rows, sequences) if len(tokens) else ())
-    sparse = [(at, support) for at, support in supports if support is not None]
-    ids = probs = None
-    if sparse:
-        width = max(len(support.ids) for _, support in sparse)
-        ids = np.full((len(tokens), width), -1, np.int32)
-        probs = np.zeros((len(tokens), width), np.float32)
-        for at, support in sparse:
-            kinds[at] = DraftKind.SPARSE
-            ids[at, : len(support.ids)] = support.ids
-            probs[at, : len(support.probs)] = support.probs
-    return SpecDecodeMetadata(
-        num_drafted=np.array([len(row.tokens) for row in rows], np.int32),
-        position=np.array([row.num_committed for row in rows], np.int32),
-        tokens=tokens,
-        kind=np.array(kinds, np.uint8),
-        support_ids=ids,
-        support_probs=probs,
-        dense_probs=None,
-    )
-
-
-def _supports(rows: Many[VerifyRow], sequences: Many[WorkerSequence]) -> Iterator[SparseRow | None]:
-    """Per drafted token, the sparse row it was drawn from, or None where it is one-hot."""
-    for row, sequence in zip(rows, sequences, strict=True):
-        if row.rows and acceptance_rule(sequence.row.sampling) is AcceptanceRule.REJECTION:
-            if len(row.rows) != len(row.tokens):
-                raise ProtocolViolation(
-                    f"Got {len(row.rows)} draft rows for {len(row.tokens)} tokens, expected equal"
-                )
-            yield from row.rows
-        else:
-            yield from (None for _ in row.tokens)

@@ -16,6 +16,7 @@ Source: Jeon et al. 2402.14160 (recursive rejection without replacement).
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -27,7 +28,8 @@ from outrider.kernels.contract.arrays import (
     expect_array,
     expect_within,
 )
-from outrider.kernels.contract.verdict import DraftKind, SamplingMetadata
+from outrider.kernels.contract.logits_edits import LogitsEdits
+from outrider.kernels.contract.verdict import Backend, DraftKind, L, SamplingMetadata
 
 MAX_NODES = 256
 
@@ -89,6 +91,24 @@ class TreeVerdicts:
     token: I32  # [B] recovered or bonus
     logprobs: F32  # [B, P + 1] of the path's tokens and the last one, raw; zeros beyond
     error: U8  # [B] Fault
+
+
+class TreeBackend(Backend[L], Protocol[L]):
+    """A backend that judges trees too. The same input gives the same bits from every one."""
+
+    def verify_trees(
+        self,
+        logits: L,
+        trees: Trees,
+        sampling: SamplingMetadata,
+        *,
+        edits: LogitsEdits | None = None,
+    ) -> TreeVerdicts:
+        """Judge B trees. Log-probs are of the unedited rows.
+
+        Shapes: logits [R, V], R = sum(num_nodes + 1), a root's row before its nodes'. Raises:
+        ContractError. A fault in the logits of the path is its item's `error`.
+        """
 
 
 def check_trees(shape: tuple[int, ...], trees: Trees, sampling: SamplingMetadata) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numba
 import numpy as np
@@ -17,8 +17,9 @@ from numba import types
 from numpy.lib.stride_tricks import as_strided
 
 from outrider.kernels.contract.arrays import F32
-from outrider.kernels.contract.checks import check_draw, check_verify
-from outrider.kernels.contract.logits_edits import edited
+from outrider.kernels.contract.checks import check_draw, check_logits, check_verify
+from outrider.kernels.contract.logits_edits import LogitsEdits, edited
+from outrider.kernels.contract.trees import Trees, TreeVerdicts, check_trees
 from outrider.kernels.contract.verdict import (
     DrawBatch,
     Draws,
@@ -26,7 +27,7 @@ from outrider.kernels.contract.verdict import (
     Verdicts,
     VerifyBatch,
 )
-from outrider.kernels.cpu import draw, verdict
+from outrider.kernels.cpu import draw, trees, verdict
 
 # What the machine code is made from. Numba's cache looks at one file only, so the key names all.
 SOURCES = (
@@ -38,6 +39,7 @@ SOURCES = (
     "cpu/filter.py",
     "cpu/race.py",
     "cpu/row.py",
+    "cpu/trees.py",
     "cpu/verdict.py",
     "reference/arithmetic.py",
 )
@@ -55,16 +57,26 @@ def _outputs(*specs: tuple[Any, int]) -> tuple[Any, ...]:
 
 B8, I4, U4, U8, F4 = types.uint8, types.int32, types.uint32, types.uint64, types.float32
 SAMPLING = _inputs((B8, 1), (F4, 1), (I4, 1), (F4, 1), (F4, 1), (U8, 1), (U4, 1))
+LOGITS = types.Tuple((*_inputs((F4, 1)), types.int64, types.int64))  # flat, stride, V
+RAW = types.Tuple((*_inputs((F4, 1)), types.int64, types.boolean))  # flat, stride, the same
 VERIFY = types.void(
-    types.Tuple((*_inputs((F4, 1)), types.int64, types.int64)),  # flat logits, stride, V
-    types.Tuple((*_inputs((F4, 1)), types.int64, types.boolean)),  # raw: flat, stride, the same
+    LOGITS,
+    RAW,
     types.Tuple(_inputs((I4, 1), (I4, 1), (I4, 1))),  # num_drafted, position, tokens
     types.Tuple(_inputs((B8, 1), (I4, 2), (F4, 2), (F4, 2))),  # kind, support ids, probs, dense
     types.Tuple(SAMPLING),
     types.Tuple(_outputs((I4, 1), (I4, 1), (F4, 2), (B8, 1))),
 )
+TREES = types.void(
+    LOGITS,
+    RAW,
+    types.Tuple(_inputs((I4, 1), (I4, 1), (I4, 1), (I4, 1))),  # nodes, position, tokens, parents
+    types.Tuple(_inputs((B8, 1), (I4, 2), (F4, 2))),  # kind, support ids, probs
+    types.Tuple(SAMPLING),
+    types.Tuple(_outputs((I4, 1), (I4, 2), (I4, 1), (F4, 2), (B8, 1))),
+)
 DRAW = types.void(
-    types.Tuple((*_inputs((F4, 1)), types.int64, types.int64)),  # flat logits, stride, vocab_size
+    LOGITS,  # V is vocab_size
     *_inputs((I4, 1)),  # position
     types.Tuple(SAMPLING),
     types.Tuple(_outputs((I4, 1), (F4, 1), (I4, 2), (F4, 2), (I4, 2), (B8, 1))),
@@ -84,8 +96,8 @@ def cached(signature: Any, function: Callable[..., None]) -> Any:
 
 
 @cache
-def entry_points() -> tuple[Any, Any]:
-    """The machine code of (verify, draw): from the disk cache, else compiled now."""
+def entry_points() -> tuple[Any, Any, Any]:
+    """The machine code of (verify, verify_trees, draw): from the disk cache, else compiled now."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).digest()
 
@@ -93,11 +105,15 @@ def entry_points() -> tuple[Any, Any]:
         digest  # noqa: B018  a closure's values are part of the cache's key
         verdict.verify(logits, raw, drafts, rows, sampling, out)
 
+    def trees_flat(logits: Any, raw: Any, nodes: Any, rows: Any, sampling: Any, out: Any) -> None:
+        digest  # noqa: B018
+        trees.verify_trees(logits, raw, nodes, rows, sampling, out)
+
     def draw_flat(logits: Any, position: Any, sampling: Any, out: Any) -> None:
         digest  # noqa: B018
         draw.draw(logits, position, sampling, out)
 
-    return cached(VERIFY, verify_flat), cached(DRAW, draw_flat)
+    return cached(VERIFY, verify_flat), cached(TREES, trees_flat), cached(DRAW, draw_flat)
 
 
 def _flat(logits: F32) -> F32:
@@ -109,19 +125,26 @@ def _flat(logits: F32) -> F32:
     return as_strided(logits, (length,), (4,), writeable=False)
 
 
-_READERS = {kind: attrgetter(*kind.__slots__) for kind in (SamplingMetadata, Verdicts, Draws)}
+def _logits(raw: F32, logits: F32) -> tuple[Any, Any]:
+    """The rows as the machine code takes them: edited, and as they were."""
+    stride, raw_stride = logits.strides[0] // 4, raw.strides[0] // 4
+    return (_flat(logits), stride, logits.shape[1]), (_flat(raw), raw_stride, raw is logits)
 
 
-def _fields(arrays: SamplingMetadata | Verdicts | Draws) -> Any:
+Arrays = SamplingMetadata | Verdicts | TreeVerdicts | Draws
+_READERS = {kind: attrgetter(*kind.__slots__) for kind in get_args(Arrays)}
+
+
+def _fields(arrays: Arrays) -> Any:
     """The arrays in the order they are declared in, as a tuple."""
     return _READERS[type(arrays)](arrays)
 
 
 class CpuBackend:
-    """`contract.Backend` on the CPU. Construction compiles, or loads what was compiled before."""
+    """`TreeBackend` on the CPU. Construction compiles, or loads what was compiled before."""
 
     def __init__(self) -> None:
-        self._verify, self._draw = entry_points()
+        self._verify, self._verify_trees, self._draw = entry_points()
 
     def verify(self, batch: VerifyBatch[F32]) -> Verdicts:
         """See `contract.Backend.verify`."""
@@ -136,8 +159,7 @@ class CpuBackend:
             error=np.zeros(count, np.uint8),
         )
         self._verify(
-            (_flat(logits), logits.strides[0] // 4, logits.shape[1]),
-            (_flat(raw), raw.strides[0] // 4, raw is logits),
+            *_logits(raw, logits),
             (drafts.num_drafted, drafts.position, drafts.tokens),
             (
                 drafts.kind,
@@ -146,6 +168,34 @@ class CpuBackend:
                 NO_PROBS if drafts.dense_probs is None else drafts.dense_probs,
             ),
             _fields(batch.sampling),
+            _fields(verdicts),
+        )
+        return verdicts
+
+    def verify_trees(
+        self,
+        logits: F32,
+        trees: Trees,
+        sampling: SamplingMetadata,
+        *,
+        edits: LogitsEdits | None = None,
+    ) -> TreeVerdicts:
+        """See `TreeBackend.verify_trees`."""
+        check_trees(logits.shape, trees, sampling)
+        check_logits("logits", logits, (trees.kind.size, logits.shape[1]))
+        batch, most = trees.num_nodes.size, max(trees.num_nodes.tolist(), default=0)
+        verdicts = TreeVerdicts(
+            num_accepted=np.zeros(batch, np.int32),
+            path=np.zeros((batch, most), np.int32),
+            token=np.zeros(batch, np.int32),
+            logprobs=np.zeros((batch, most + 1), np.float32),
+            error=np.zeros(batch, np.uint8),
+        )
+        self._verify_trees(
+            *_logits(logits, logits if edits is None else edited(logits, edits)),
+            (trees.num_nodes, trees.position, trees.tokens, trees.parents),
+            (trees.kind, trees.support_ids, trees.support_probs),
+            _fields(sampling),
             _fields(verdicts),
         )
         return verdicts

@@ -55,13 +55,12 @@ def winner(weights: Any, exponential: Any, count: int, scores: Any) -> Any:
 
 
 @compiled
-def uncover(z: Any, peak: f32, inverse: f32, draft: Any, weights: Any, left: Any) -> Any:
-    """Move covered ids from `weights` (tile's scale, now 0) to `left` (their residual)."""
+def uncover(rest: Any, weights: Any, left: Any) -> Any:
+    """Move covered ids from `weights` (tile's scale, now 0) to `left` (what they have left)."""
     covered = i32(0)
-    for i in range(len(z)):
-        is_covered = draft[i] > ZERO
-        rest = exp(z[i] - peak) * inverse - draft[i]
-        left[i] = rest if is_covered and rest > ZERO else ZERO
+    for i in range(len(rest)):
+        is_covered = rest[i] >= ZERO
+        left[i] = rest[i] if is_covered else ZERO
         weights[i] = ZERO if is_covered else weights[i]
         covered += i32(1) if is_covered else i32(0)
     return covered > 0
@@ -69,11 +68,12 @@ def uncover(z: Any, peak: f32, inverse: f32, draft: Any, weights: Any, left: Any
 
 @compiled
 def race(
-    z: Any, peaks: Any, peak: f32, mass: f32, draft: Any, position: Any, domain: u32, key: u64
+    z: Any, peaks: Any, peak: f32, mass: f32, rest: Any, position: Any, domain: u32, key: u64
 ) -> Any:
     """The token that wins, -1 if no id has a positive weight.
 
-    Weights are the target row, or max(0, target - draft) where `draft` [V] is not empty.
+    Weights are the target row's; but those of `rest` [V], where it is not empty, for the covered
+    ids: all but the negative ones.
     """
     inverse = ONE / mass
     noise, weights, left = np.empty(TILE, f32), np.empty(TILE, f32), np.empty(TILE, f32)
@@ -86,7 +86,7 @@ def race(
         exponentials(t, len(piece), position, domain, key, noise)
         exps(piece, peaks[t], weights)
         covered = -1
-        if len(draft) and uncover(piece, peak, inverse, draft[start : start + TILE], weights, left):
+        if len(rest) and uncover(rest[start : start + TILE], weights, left):
             covered = winner(left, noise, len(piece), scores)
         free = winner(weights, noise, len(piece), scores)
         for i, weight in (

@@ -56,9 +56,9 @@ def exps(z: Any, peak: f32, out: Any) -> None:
 
 
 @compiled
-def zero(values: Any) -> None:
+def fill(values: Any, value: f32) -> None:
     for i in range(len(values)):
-        values[i] = ZERO
+        values[i] = value
 
 
 @compiled

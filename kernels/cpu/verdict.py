@@ -21,11 +21,11 @@ from outrider.kernels.cpu.arithmetic import (
 )
 from outrider.kernels.cpu.filter import keep
 from outrider.kernels.cpu.race import race
-from outrider.kernels.cpu.row import first_largest, measure, scale, zero
+from outrider.kernels.cpu.row import fill, first_largest, measure, scale
 
 GREEDY, COUPLED, REJECTION = (int(rule) for rule in AcceptanceRule)
 MISSING, ONE_HOT, SPARSE, DENSE = (int(kind) for kind in DraftKind)
-NAN = f32(np.nan)
+NAN, NOT_COVERED = f32(np.nan), f32(-1)
 TOKEN, ACCEPT, FINAL, _ = (u32(purpose) for purpose in Purpose)
 
 
@@ -101,19 +101,28 @@ def draft_prob(n: int, token: int, width: int, rows: Any) -> Any:
 
 
 @compiled
-def spread(n: int, token: int, count: int, rows: Any, out: Any) -> None:
-    """Draft row n as probabilities [V]."""
+def left_over(target: f32, draft: f32) -> Any:
+    rest = target - draft
+    return rest if rest > ZERO else ZERO
+
+
+@compiled
+def leave(n: int, token: int, count: int, rows: Any, row: Any) -> None:
+    """What draft row n leaves of the target's: -1 where it covers nothing."""
     kind, ids, probs, dense = rows
+    z, _, peak, mass, rest = row
+    inverse = ONE / mass
+    fill(rest, NOT_COVERED)
     if kind[n] == DENSE:
-        for i in range(len(out)):
-            out[i] = dense[n, i]
-        return
-    zero(out)
-    if kind[n] == SPARSE:
+        for i in range(len(rest)):
+            if dense[n, i] > ZERO:
+                rest[i] = left_over(exp(z[i] - peak) * inverse, dense[n, i])
+    elif kind[n] == SPARSE:
         for i in range(count):
-            out[ids[n, i]] = probs[n, i]
+            if probs[n, i] > ZERO:
+                rest[ids[n, i]] = left_over(exp(z[ids[n, i]] - peak) * inverse, probs[n, i])
     else:
-        out[token] = ONE
+        rest[token] = left_over(exp(z[token] - peak) * inverse, ONE)
 
 
 @woven
@@ -144,7 +153,7 @@ def judge_rejection(
     rows: Any,
 ) -> Any:
     """(accepted, token) of one row in rejection mode."""
-    z, peaks, peak, mass, draft = row
+    z, peaks, peak, mass, rest = row
     key, choice = sampling[5][b], u32(sampling[6][b] << u32(8))
     final = u32(FINAL | choice)
     if due:
@@ -155,8 +164,8 @@ def judge_rejection(
             bits = noise_bits(tokens[n : n + 1], position, u32(ACCEPT | choice), key)
             if uniform(bits[0]) * own < target:
                 return True, drafted
-            spread(n, drafted, count, rows, draft)
-            token = race(z, peaks, peak, mass, draft, position, final, key)
+            leave(n, drafted, count, rows, row)
+            token = race(z, peaks, peak, mass, rest, position, final, key)
             if token >= 0:
                 return False, token
     return False, race(z, peaks, peak, mass, z[:0], position, final, key)
@@ -169,7 +178,7 @@ def verify(logits: Any, raw: Any, drafts: Any, rows: Any, sampling: Any, out: An
     num_accepted, final, logprobs, error = out
     flat, stride, width = logits
     raw_flat, raw_stride, is_same = raw
-    z, draft = np.empty(width, f32), np.empty(width, f32)
+    z, rest = np.empty(width, f32), np.empty(width, f32)
     peaks = np.empty(num_tiles(width), f32)
     first = 0
     for b in range(len(num_drafted)):
@@ -180,9 +189,9 @@ def verify(logits: Any, raw: Any, drafts: Any, rows: Any, sampling: Any, out: An
             )
             if fault:
                 error[b], num_accepted[b], final[b] = fault, 0, 0
-                zero(logprobs[b])
+                fill(logprobs[b], ZERO)
                 break
-            row, at = (z, peaks, peak, mass, draft), position[b] + j
+            row, at = (z, peaks, peak, mass, rest), position[b] + j
             if sampling[0][b] == REJECTION:
                 accepted, token = judge_rejection(b, n, due, row, sampling, at, tokens, rows)
             else:

@@ -2,25 +2,26 @@
 
 import dataclasses
 
+import msgspec
 import numpy as np
 import pytest
 from batches import check
 
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.errors import OutriderError
-from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.cpu.backend import CpuBackend
 
 
 def keeps_a_rejected_row(monkeypatch):
     """KV of the first rejected token stays in the cache."""
-    rollback = Runner.rollback
+    truncate = KvPool.truncate
 
     def mutant(self, cache, length):
-        rollback(self, cache, min(length + 1, cache.len))
+        truncate(self, cache, min(length + 1, cache.len))
 
-    monkeypatch.setattr(Runner, "rollback", mutant)
+    monkeypatch.setattr(KvPool, "truncate", mutant)
 
 
 def accepts_everything(monkeypatch):
@@ -61,8 +62,8 @@ def loses_the_last_accepted_token(monkeypatch):
     commit = Coordinator._commit_one
 
     def mutant(self, live, proposal, verdict):
-        shorter = proposal.tokens[: max(verdict.num_accepted - 1, 0)]
-        commit(self, live, dataclasses.replace(proposal, tokens=shorter), verdict)
+        shorter = msgspec.structs.replace(verdict, node=max(verdict.node - 1, -1))
+        commit(self, live, proposal, shorter)
 
     monkeypatch.setattr(Coordinator, "_commit_one", mutant)
 
@@ -75,7 +76,7 @@ def judges_the_neighbours_proposal(monkeypatch):
         verdicts = list(commit(self, rows, sequences, verdicts))
         seq_ids = [verdict.seq_id for verdict in verdicts][::-1]
         changed = [
-            type(v)(seq_id, v.id, 0, v.token, v.logprobs[-1:], "")
+            type(v)(seq_id, v.id, -1, v.token, v.logprobs[-1:], "")
             for v, seq_id in zip(verdicts, seq_ids, strict=True)
         ]
         return tuple(changed)

@@ -1,8 +1,8 @@
 """What sequences have done to their logits: bias, penalties, banned ends, grammars.
 
-Along a proposal the text differs at every position, so each row of logits has its own edits: those
-of the committed text and of the drafted tokens before it. Draft and target edit alike, or the draft
-would guess what cannot come.
+Along a proposal the text differs at every token, so each row of logits has its own edits: those of
+the committed text and of the drafted tokens that it follows. Draft and target edit alike, or the
+draft would guess what cannot come.
 """
 
 from collections.abc import Sequence as Many
@@ -12,6 +12,7 @@ import numpy as np
 
 from outrider.actors.text.grammar import ALL, GrammarMatcher, Mask, bits_of
 from outrider.actors.text.grammar_masks import MaskFiller, MaskRows
+from outrider.actors.transport.draft_tree import leaf_paths, parent_rows
 from outrider.actors.transport.rows import LogitsParams
 from outrider.actors.workers.logits.token_edits import (
     BIAS,
@@ -25,6 +26,8 @@ from outrider.actors.workers.logits.token_edits import (
 from outrider.kernels.contract.logits_edits import LogitsEdits
 
 Path = Many[int]  # drafted tokens after the committed text
+Drafted = tuple[Path, Many[int]]  # and their parents, see transport/draft_tree.py
+NOT_DRAFTED: Drafted = ((), ())
 
 
 class LogitsProcessor:
@@ -62,19 +65,22 @@ class LogitsProcessor:
         self._read(self._edits, ids[self._num_taken :], self._num_taken)
         self._num_taken = len(ids)
 
-    def rows(self, path: Path, num_skipped: int = 0) -> list[Table]:
-        """The entries after each prefix of `path`, the shortest left out. Changes nothing."""
-        if not path:
-            return [self._entries(self._edits, self._num_taken - self._prompt_len)]
-        rows, edits = [], self._edits
-        for at in range(len(path) + 1):
-            position = self._num_taken + at
-            if at and self._has_penalties:
-                edits = edits.copy()
-                self._read(edits, path[at - 1 : at], position - 1)
-            if at >= num_skipped:
-                rows.append(self._entries(edits, position - self._prompt_len))
-        return rows
+    def rows(self, drafted: Drafted, num_skipped: int = 0) -> list[Table]:
+        """The entries of each row but the first ones. Changes nothing."""
+        tokens, parents = drafted
+        start = self._num_taken - self._prompt_len
+        if not tokens:
+            return [self._entries(self._edits, start)]
+        edits, depths = [self._edits], [0]
+        for token, at in zip(tokens, parent_rows(len(tokens), parents), strict=True):
+            after = edits[at]
+            if self._has_penalties:
+                after = after.copy()
+                self._read(after, [token], self._num_taken + depths[at])
+            edits.append(after)
+            depths.append(depths[at] + 1)
+        rows = zip(edits[num_skipped:], depths[num_skipped:], strict=True)
+        return [self._entries(after, start + depth) for after, depth in rows]
 
     def keep_ends_out(self, masks: Mask, num_skipped: int = 0) -> None:
         """Of a grammar's masks after each prefix of a path but the first ones: no end too early,
@@ -103,22 +109,22 @@ class LogitsProcessor:
 
 
 def logits_edits(
-    items: Many[tuple[LogitsProcessor | None, Path]],
+    items: Many[tuple[LogitsProcessor | None, Drafted]],
     width: int,
     filler: MaskFiller | None,
     *,
     is_last: bool,
 ) -> LogitsEdits | None:
-    """The edits of each item's rows, one after another: after every prefix of its path, or after
-    the whole path only (`is_last`). None where nobody edits. A filler is for grammars.
+    """The edits of each item's rows, one after another: of all of them, or of the last only
+    (`is_last`, of chains). None where nobody edits. A filler is for grammars.
     """
     if not any(processor for processor, _ in items):
         return None
     tables: list[Table] = []
-    for processor, path in items:
-        num_skipped = len(path) if is_last else 0
-        num_rows = len(path) + 1 - num_skipped
-        tables += processor.rows(path, num_skipped) if processor else [NOTHING] * num_rows
+    for processor, drafted in items:
+        num_skipped = len(drafted[0]) if is_last else 0
+        num_rows = len(drafted[0]) + 1 - num_skipped
+        tables += processor.rows(drafted, num_skipped) if processor else [NOTHING] * num_rows
     table = np.concatenate(tables, axis=1)
     floats = table.view(np.float32)
     return LogitsEdits(
@@ -132,30 +138,44 @@ def logits_edits(
 
 
 def _allowed(
-    items: Many[tuple[LogitsProcessor | None, Path]], width: int, filler: MaskFiller, is_last: bool
+    items: Many[tuple[LogitsProcessor | None, Drafted]],
+    width: int,
+    filler: MaskFiller,
+    is_last: bool,
 ) -> Mask | None:
     """The masks of all rows; None where nobody has a grammar."""
     if not any(processor and processor.matcher for processor, _ in items):
         return None
-    counts = [1 if is_last else len(path) + 1 for _, path in items]
+    counts = [1 if is_last else len(tokens) + 1 for _, (tokens, _) in items]
     out = np.empty((sum(counts), -(-width // 32)), np.uint32)
-    asked, told = list[MaskRows](), list[tuple[LogitsProcessor, Mask, int]]()
-    for (processor, path), at, count in zip(
+    asked, told, moved = list[MaskRows](), list[tuple[LogitsProcessor, Mask, int]](), []
+    for (processor, (tokens, parents)), start, count in zip(
         items, accumulate(counts, initial=0), counts, strict=False
     ):
-        rows, num_skipped = out[at : at + count], len(path) + 1 - count
+        own, at, order = out[start : start + count], start, list[int]()
         if processor is None or processor.matcher is None:
-            rows[:] = ALL
+            own[:] = ALL
             continue
-        told.append((processor, rows, num_skipped))
-        num_known = 0
-        if processor.first_mask is not None and not num_skipped:
-            rows[0], num_known = processor.first_mask, 1
-        if num_known < count:
-            asked.append(MaskRows(processor.matcher, path, num_skipped + num_known, at + num_known))
+        for nodes, num_shared in leaf_paths(len(tokens), parents):
+            num_skipped = len(tokens) if is_last else num_shared
+            order += [0, *(node + 1 for node in nodes)][num_skipped:]
+            rows = out[at : at + len(nodes) + 1 - num_skipped]
+            told.append((processor, rows, num_skipped))
+            num_known = 0
+            if processor.first_mask is not None and not num_skipped:
+                rows[0], num_known = processor.first_mask, 1
+            if num_known < len(rows):
+                path = [tokens[node] for node in nodes]
+                place = num_skipped + num_known, at + num_known
+                asked.append(MaskRows(processor.matcher, path, *place))
+            at += len(rows)
+        if parents:
+            moved.append((own, order))
     filler.fill(asked, out)
     for processor, rows, num_skipped in told:
         processor.keep_ends_out(rows, num_skipped)
+    for rows, order in moved:  # they came path by path
+        rows[order] = rows.copy()
     return out
 
 

@@ -225,7 +225,7 @@ async def isolated(question, bad, pending=None):
         asked.append(message)
         if bad(message):
             raise WorkerFailed("a bug")
-        verdicts = tuple(VerdictRow(r.seq_id, r.id, 0, 5, (-1.0,), "") for r in message.rows)
+        verdicts = tuple(VerdictRow(r.seq_id, r.id, -1, 5, (-1.0,), "") for r in message.rows)
         return VerifyReply(verdicts, StepTimes(1.0, 0.5, 0.25, 0.125), 3)
 
     return await Isolation(ask).verify(question, pending or {}), asked

@@ -51,6 +51,32 @@ def test_levels_equal_plain_texts(make_runner: Callable[..., Runner], architectu
     assert torch.equal(runner.forward([Segment(cache, [7])]), wanted)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2"], indirect=True)
+def test_a_tree_may_begin_behind_new_tokens(
+    make_runner: Callable[..., Runner], architecture: str
+) -> None:
+    """The last committed token has no KV yet when a proposal is judged; a long prompt has none."""
+    runner = make_runner(architecture)
+    tokens, parents = [21, 31, 22, 41], [-1, -1, 0, 1]
+    for num_known in (0, 2, len(TEXT)):
+        cache = runner.open()
+        if num_known:
+            runner.forward([Segment(cache, TEXT[:num_known], 0)])
+        new = [*TEXT[num_known:], *tokens]
+        judged = runner.forward([Segment(cache, new, 4, parents, root=len(TEXT))])
+        for node, path in enumerate([[21], [31], [21, 22], [31, 41]]):
+            other = runner.open()
+            wanted = runner.forward([Segment(other, [*TEXT, *path])])[0]
+            assert torch.equal(judged[node], wanted), (num_known, node)
+            runner.close(other)
+        runner.accept_path(cache, len(TEXT), [1, 3])
+        other = runner.open()
+        wanted = runner.forward([Segment(other, [*TEXT, 31, 41, 7])])
+        assert torch.equal(runner.forward([Segment(cache, [7])]), wanted)
+        runner.close(other)
+        runner.close(cache)
+
+
 def test_a_tree_beyond_the_context_by_rows_only_is_no_longer_text(
     make_runner: Callable[..., Runner],
 ) -> None:
@@ -68,5 +94,5 @@ def test_a_tree_beyond_the_context_by_rows_only_is_no_longer_text(
 
 def test_bad_growth(make_runner: Callable[..., Runner]) -> None:
     cache = make_runner().open()
-    with pytest.raises(IllegalTransition, match="Got 1 parents of"):
+    with pytest.raises(IllegalTransition, match="Got 1 parents of 0 nodes"):
         Segment(cache, [1], 1, [-1], root=4)

@@ -94,6 +94,15 @@ def test_one_text_may_be_asked_along_several_paths(grammars, tokenizer):
         np.testing.assert_array_equal(got, expected(*item))
 
 
+def test_paths_that_could_follow_each_other_are_not_taken_for_one(grammars, tokenizer):
+    """A copy was made of a text that had gone down another's path already."""
+    matcher = grammars.matcher(Grammar(GrammarKind.REGEX, "(ab|cd)(ef|gh)[x-z]"))
+    paths = [tokenizer.encode(text, adds_special=False) for text in ("ab", "ef", "cd")]
+    items = [(matcher, path, len(path)) for path in paths]
+    for got, item in zip(filled(MaskFiller(2), items), items, strict=True):
+        np.testing.assert_array_equal(got, expected(*item))
+
+
 def test_only_what_leaves_its_grammar_is_done_by_itself(grammars, tokenizer, alone):
     path = tokenizer.encode("yes, sir", adds_special=False)[:-1]
     matcher, astray = grammars.matcher(GRAMMARS[0]), [*path[:-1], EOS]

@@ -4,13 +4,22 @@ import architectures
 import pytest
 from actors.workers.test_forecaster import Description, draft_worker, open_row
 
+from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Open, Outcomes, Propose, Verify
-from outrider.actors.transport.rows import OutcomeRow, PrefillRow, ProposeRow, VerifyRow
+from outrider.actors.transport.rows import (
+    OpenRow,
+    OutcomeRow,
+    PrefillRow,
+    ProposeRow,
+    SamplingRow,
+    VerifyRow,
+)
 from outrider.actors.workers.forecaster import MAX_FAILED
 from outrider.actors.workers.target import TargetWorker
+from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import HostBackend
 
@@ -116,8 +125,9 @@ def test_a_forecast_that_fails_for_everybody_says_so():
         worker.advance()
 
 
+@pytest.mark.parametrize("is_tree", [False, True])
 @pytest.mark.parametrize("where", ["before", "after", "verdict", "reply"])
-def test_a_target_is_as_it_was_after_an_error(where, monkeypatch):
+def test_a_target_is_as_it_was_after_an_error(where, is_tree, monkeypatch):
     def target():
         runner = Runner(from_model(architectures.build("llama")), num_tokens=2048)
         backend = HostBackend(CpuBackend())
@@ -125,7 +135,8 @@ def test_a_target_is_as_it_was_after_an_error(where, monkeypatch):
 
     def rows(worker, tokens=()):
         lengths = {i: len(worker._sequences[i].ids) for i in PROMPTS}
-        return tuple(VerifyRow(i, n, n, tokens, ()) for i, n in lengths.items())
+        parents = tuple(max(0, at - 1) for at in range(len(tokens) * is_tree))
+        return tuple(VerifyRow(i, n, n, tokens, (), parents) for i, n in lengths.items())
 
     def texts(worker):
         for _ in range(8):
@@ -144,7 +155,7 @@ def test_a_target_is_as_it_was_after_an_error(where, monkeypatch):
             patch.setattr(worker.runner, "forward", worker.runner.forward)
             poisoned(worker, is_after=where == "after")
         elif where == "verdict":
-            patch.setattr(worker.backend, "verify", fails)
+            patch.setattr(worker.backend, "verify_trees" if is_tree else "verify", fails)
         else:
             patch.setattr(worker, "cache_full_pages", fails)
         for _ in range(3):
@@ -154,3 +165,24 @@ def test_a_target_is_as_it_was_after_an_error(where, monkeypatch):
     for _ in range(7):
         worker.handle(Verify(rows(worker, (4, 5)), ()))
     assert {i: sequence.ids for i, sequence in worker._sequences.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("parents", "verification", "said"),
+    [
+        ((0, 2), "coupled", "Got parent 2 of token 1"),
+        ((0,), "coupled", "Got 1 parents of 2 tokens"),
+        ((0, 1), "rejection", "Got a tree in rejection mode, expected a chain"),
+        ((0, 1), "coupled", "Got siblings of one token"),
+    ],
+)
+def test_a_tree_that_is_none_is_refused(parents, verification, said):
+    runner = Runner(from_model(architectures.build("llama")), num_tokens=2048)
+    worker = TargetWorker(runner, HostBackend(CpuBackend()), Description())
+    sampling = SamplingRow(1.0, 0, 1.0, 0.0, verification, 1, 0)
+    worker.handle(Open((OpenRow(1, (3, 4, 5), (), sampling, 64),)))
+    with pytest.raises((ProtocolViolation, ContractError), match=said):
+        worker.handle(Verify((VerifyRow(1, 1, 3, (9, 9), (), parents),), ()))
+    plain = worker.handle(Verify((VerifyRow(1, 1, 3, (), ()),), ()))
+    assert plain.rows[0].num_accepted == 0
+    assert len(worker._sequences[1].ids) == 4

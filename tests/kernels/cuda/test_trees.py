@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,3 +160,16 @@ def test_trees_are_refused(tokens: list[int], parents: list[int], message: str) 
             *(np.array([2], I32), np.zeros(1, I32), np.array(tokens, I32), np.array(parents, I32)),
             *(np.zeros(3, U8), np.full((3, 1), -1, I32), np.zeros((3, 1), F32)),
         )
+
+
+def test_trees_without_a_distribution_need_no_entries() -> None:
+    """What a coupled or greedy batch sends: no column of entries at all."""
+    rng = np.random.default_rng(8)
+    logits = random_logits(rng, 9, 300)
+    trees = random_trees(rng, logits, [7, 0], 1)
+    ids, probs = np.zeros((9, 0), I32), np.zeros((9, 0), F32)
+    one_hot = np.full(9, DraftKind.ONE_HOT, U8)
+    trees = replace(trees, kind=one_hot, support_ids=ids, support_probs=probs)
+    sampling = SamplingMetadata.of(rule=[AcceptanceRule.COUPLED, AcceptanceRule.GREEDY], seed=3)
+    got = emulated().verify_trees(torch.from_numpy(logits), trees, sampling)
+    assert not same_bits(got, verify_trees(logits, trees, sampling))

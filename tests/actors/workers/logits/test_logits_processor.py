@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+from outrider.actors.transport.draft_tree import path_to
 from outrider.actors.transport.rows import LogitsParams
-from outrider.actors.workers.logits.logits_processor import LogitsProcessor, logits_edits
+from outrider.actors.workers.logits.logits_processor import (
+    NOT_DRAFTED,
+    LogitsProcessor,
+    logits_edits,
+)
 from outrider.kernels.contract.logits_edits import edited
 
 WIDTH = 50
@@ -56,8 +61,8 @@ def test_rows_along_a_path(given, is_last):
     one.take([*PROMPT, *committed])
     firsts = range(len(path), len(path) + 1) if is_last else range(len(path) + 1)
     logits = rng.normal(size=(len(firsts) + 2, WIDTH)).astype(np.float32)
-    plain = [(None, path[:1])] if not is_last else [(None, ()), (None, path)]
-    edits = logits_edits([(one, path), *plain], WIDTH, None, is_last=is_last)
+    plain = [(None, (path[:1], ()))] if not is_last else [(None, NOT_DRAFTED), (None, (path, ()))]
+    edits = logits_edits([(one, (path, ())), *plain], WIDTH, None, is_last=is_last)
     for _ in range(2):  # nothing was changed by asking
         got = edited(logits, edits)
         for row, at in enumerate(firsts):
@@ -67,14 +72,17 @@ def test_rows_along_a_path(given, is_last):
 
 
 def test_no_edits_where_nobody_edits():
-    assert logits_edits([(None, (1, 2)), (None, ())], WIDTH, None, is_last=False) is None
+    assert (
+        logits_edits([(None, ((1, 2), ())), (None, NOT_DRAFTED)], WIDTH, None, is_last=False)
+        is None
+    )
 
 
 def test_ids_beyond_a_narrow_draft_are_left_out():
     given = rules(bias_ids=(4, 60), bias=(1.0, 1.0), end_ids=(70,), min_tokens=9, presence=1.0)
     one = processor(given)
     one.take([*PROMPT, 80])
-    assert logits_edits([(one, (90, 5))], WIDTH, None, is_last=True).ids.max() < WIDTH
+    assert logits_edits([(one, ((90, 5), ()))], WIDTH, None, is_last=True).ids.max() < WIDTH
 
 
 def test_of_a_real_vocabulary_only_what_is_touched_is_held():
@@ -87,7 +95,7 @@ def test_of_a_real_vocabulary_only_what_is_touched_is_held():
         one = LogitsProcessor(given, len(prompt), 128_256)
         one.take([*prompt, 7, 15])  # one that is new, one of the prompt
         assert one._edits.table.shape[1] == num_held
-        assert max(row.shape[1] for row in one.rows((8, 9))) <= num_held + 2
+        assert max(row.shape[1] for row in one.rows(((8, 9), ()))) <= num_held + 2
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -104,13 +112,15 @@ def test_any_text_any_rules(seed):
         end_ids=tuple(rng.integers(0, WIDTH, rng.integers(0, 3)).tolist()),
     )
     committed = rng.integers(0, WIDTH, rng.integers(0, 12)).tolist()
-    path = rng.integers(0, WIDTH, rng.integers(0, 5)).tolist()
+    drafted = rng.integers(0, WIDTH, rng.integers(0, 5)).tolist()
+    parents = [int(rng.integers(0, own + 1)) for own in range(len(drafted))] if seed % 2 else []
     one = processor(given)
     cut = int(rng.integers(0, len(PROMPT) + len(committed) + 1))
     one.take([*PROMPT, *committed][:cut])  # a cut inside the prompt included
     one.take([*PROMPT, *committed])
-    logits = rng.normal(size=(len(path) + 1, WIDTH)).astype(np.float32)
-    got = edited(logits, logits_edits([(one, path)], WIDTH, None, is_last=False))
-    for at in range(len(path) + 1):
-        want = plainly(logits[at], [*PROMPT, *committed, *path[:at]], given)
+    logits = rng.normal(size=(len(drafted) + 1, WIDTH)).astype(np.float32)
+    got = edited(logits, logits_edits([(one, (drafted, parents))], WIDTH, None, is_last=False))
+    for at in range(len(drafted) + 1):
+        path = [drafted[node] for node in path_to(at - 1, parents)]
+        want = plainly(logits[at], [*PROMPT, *committed, *path], given)
         np.testing.assert_array_equal(got[at], want)
