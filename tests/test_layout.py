@@ -83,10 +83,11 @@ PREFIXES = {
 }
 # The floors of actors/: a room imports rooms of lower floors only.
 FLOORS = {
-    "engine": 7,
-    "executor": 6,
-    "spec_decode": 5,
-    "workers": 5,
+    "engine": 8,
+    "executor": 7,
+    "spec_decode": 6,
+    "workers": 6,
+    "trees": 5,
     "lookahead": 4,
     "text": 4,
     "scheduling": 3,

@@ -15,7 +15,6 @@ from pydantic import (
 )
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.lookahead.fork_selection import WIDEST
 from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
 from outrider.actors.sizing.machine import num_cores
 from outrider.actors.spec_decode.drafters.registry import (
@@ -24,6 +23,7 @@ from outrider.actors.spec_decode.drafters.registry import (
     Place,
     chosen_drafters,
 )
+from outrider.actors.workers.ahead.fork_selection import WIDEST
 
 Count = Annotated[int, Field(ge=1)]
 CPU_BATCH, DEVICE_BATCH = 64, 256  # a device computes many rows in the time of one
@@ -93,9 +93,10 @@ class EngineOptions(BaseModel):
         description="true, false, or 'auto', by devices and timed forwards: draft and target in "
         "one process",
     )
-    pipeline: Literal["auto", "forecast", "lockstep"] = Field(
+    pipeline: Literal["auto", "forecast", "ahead", "lockstep"] = Field(
         default="auto",
-        description="'forecast': the draft rides ahead; 'lockstep': they take turns; 'auto'",
+        description="'forecast': the draft rides ahead; 'ahead': with trees; 'lockstep': they take "
+        "turns; 'auto'",
     )
     lookahead: Literal["adaptive", "simple", "fixed"] = Field(
         default="adaptive", description="'adaptive', 'simple' or 'fixed': who chooses k"
@@ -161,8 +162,10 @@ class EngineOptions(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.is_colocated is True and self.pipeline == "forecast":
-            raise InvalidConfig("Got is_colocated with pipeline='forecast', accepted: 'lockstep'")
+        if self.is_colocated is True and self.pipeline in ("forecast", "ahead"):
+            raise InvalidConfig(
+                f"Got is_colocated with pipeline='{self.pipeline}', accepted: 'lockstep'"
+            )
         if self.is_colocated is True and self.device_of_draft != self.device:
             raise InvalidConfig(
                 f"Got is_colocated with device='{self.device}' and "

@@ -22,8 +22,10 @@ from outrider.actors.executor.executor import Executor
 from outrider.actors.executor.placing import Wish, place, prepare
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
-from outrider.actors.lookahead.controller import Lookahead, Pipeline
+from outrider.actors.lookahead.controller import DraftChoice, Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
+from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
@@ -31,10 +33,11 @@ from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.sizing.footprint import footprint
 from outrider.actors.sizing.machine import this_machine
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens
+from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.lockstep import LockstepDraft
-from outrider.actors.spec_decode.proposer import Proposer
+from outrider.actors.spec_decode.proposer import DraftClient, Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.text.stopping_criteria import StoppingCriteria
@@ -261,7 +264,7 @@ def _wish(config: EngineConfig, executor: Executor) -> Wish:
     options = config.options
     is_colocated = None if options.is_colocated == "auto" else options.is_colocated
     if is_colocated is None and options.pipeline != "auto" and not executor.is_inline:
-        is_colocated = options.pipeline != "forecast"
+        is_colocated = options.pipeline == "lockstep"
     num_threads = None if options.num_threads == "auto" else options.num_threads
     return Wish(is_colocated, num_threads, config.num_replicas)
 
@@ -281,19 +284,16 @@ def _proposer(
     statistics: Statistics,
     trace: Trace,
 ) -> Proposer:
-    draft_length, has_draft = DraftLength(), config.used_draft is not None
-    return Proposer(
-        ForecastDraft(draft_length, statistics, trace)
-        if pipeline is Pipeline.FORECAST
-        else LockstepDraft(draft_length, token_budget, statistics, trace),
-        draft_length,
-        controller_of(
-            Lookahead(config.options.lookahead),
-            config.options.k,
-            config.options.fan,
-            pipeline,
-            has_draft,
-        ),
-        statistics,
-        config.options.chosen_drafters,
-    )
+    draft_length, options = DraftLength(), config.options
+    lookahead, has_draft = Lookahead(options.lookahead), config.used_draft is not None
+    controller = controller_of(lookahead, options.k, options.fan, pipeline, has_draft)
+    draft: DraftClient = LockstepDraft(draft_length, token_budget, statistics, trace)
+    if pipeline is Pipeline.AHEAD:
+        fixed = DraftLength()
+        fixed.choice = DraftChoice(options.k, 1, options.k, Reason.FIXED)
+        drawn = LockstepDraft(fixed, token_budget, statistics, trace)
+        price = controller if isinstance(controller, Price) else None
+        draft = AheadDraft(draft_length, price, drawn, statistics, trace)
+    elif pipeline is Pipeline.FORECAST:
+        draft = ForecastDraft(draft_length, statistics, trace)
+    return Proposer(draft, draft_length, controller, statistics, options.chosen_drafters)

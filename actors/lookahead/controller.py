@@ -21,9 +21,10 @@ class Lookahead(StrEnum):
 
 
 class Pipeline(StrEnum):
-    """Whether the target waits for the draft."""
+    """Whether the target waits for the draft, and what the draft makes meanwhile."""
 
     FORECAST = "forecast"
+    AHEAD = "ahead"
     LOCKSTEP = "lockstep"
 
 

@@ -3,6 +3,7 @@
 from outrider.actors.lookahead.adaptive import AdaptiveController
 from outrider.actors.lookahead.controller import Controller, Lookahead, Pipeline
 from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.simple import SimpleController
 
 
@@ -15,5 +16,7 @@ def controller_of(
             return FixedController(k, fan)
         case Lookahead.SIMPLE:
             return SimpleController(k)
+        case Lookahead.ADAPTIVE if pipeline is Pipeline.AHEAD:
+            return Price()
         case Lookahead.ADAPTIVE:
             return AdaptiveController(k, pipeline, has_draft)

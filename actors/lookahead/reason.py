@@ -17,6 +17,7 @@ class Reason(StrEnum):
     KEPT = "kept", "No other k promises enough more to change."
     BEST = "best", "This k promises the most tokens a second."
     PROBE = "probe", "The draft was off for long; it is tried again, since it may do better now."
+    PRICED = "priced", "What is likelier than its place in the forward costs is proposed."
     FIXED = "fixed", "The configuration fixes k."
     RAISED = "raised", "Most tokens of the last round were accepted, so k grew."
     LOWERED = "lowered", "Few tokens of the last round were accepted, so k shrank."

@@ -6,11 +6,10 @@ A row's forecast is looked up at its verdict, so it tells whether the *next* pro
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outrider.actors.scheduling.sampling_params import MAX_K
-
 # Who made a proposal: a name of the registry of drafters. These are those that controllers know.
 DRAFT, NGRAM = "draft", "ngram"
 NOBODY = "none"  # a plain row
+MAX_NODES = 256  # of one proposal: of more the verdict's kernels take none
 
 
 class Lookup(StrEnum):
@@ -33,7 +32,7 @@ class RowReport:
     is_ours: bool = True  # how far it drafts is the server's choice, not its request's
 
     def __post_init__(self) -> None:
-        assert 0 <= self.num_accepted <= self.num_drafted <= MAX_K, self
+        assert 0 <= self.num_accepted <= self.num_drafted <= MAX_NODES, self
         assert (self.drafter == NOBODY) == (self.num_drafted == 0), self
 
 

@@ -37,6 +37,12 @@ class DraftLength:
         """Of a token to be accepted, for its place in the forward; a request's own k is exact."""
         return self.choice.min_chance if sequence.request.speculation.k is None else 0.0
 
+    def num_nodes(self, sequence: Sequence, most: int) -> int:
+        """Of a tree, where its size is the server's choice."""
+        if not self._asked(sequence, MAX_K):
+            return 0
+        return min(most, self.told_k) if sequence.request.sampling.num_top_logprobs else most
+
     def reason(self, sequence: Sequence) -> Reason:
         """Why its k is what it is."""
         speculation = sequence.request.speculation

@@ -5,7 +5,9 @@ from typing import Protocol
 from outrider.actors.transport.rows import (
     Count,
     ForecastRow,
+    GrowRow,
     MessagePart,
+    OfferRow,
     OpenRow,
     OutcomeRow,
     PrefillRow,
@@ -76,6 +78,21 @@ class Forecasts(Message, frozen=True):
 
     rows: tuple[ForecastRow, ...]
     num_tokens: Count  # that the step fed; none where forks cost nothing
+    started_s: float  # by its machine's monotonic clock
+    step_s: float  # forward and draws
+
+
+class Grow(Message, frozen=True):
+    """Grow the trees of these. Not answered: Offers are pushed as they come."""
+
+    rows: tuple[GrowRow, ...]
+
+
+class Offers(Message, frozen=True):
+    """Pushed by the draft after each step."""
+
+    rows: tuple[OfferRow, ...]
+    num_tokens: Count  # that the step fed
     started_s: float  # by its machine's monotonic clock
     step_s: float  # forward and draws
 
@@ -247,6 +264,8 @@ AnyMessage = (
     | ProposeReply
     | Outcomes
     | Forecasts
+    | Grow
+    | Offers
     | Verify
     | VerifyReply
     | Round

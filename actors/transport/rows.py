@@ -113,6 +113,34 @@ class OutcomeRow(MessagePart, frozen=True):
     min_chance: Chance = 0.0  # to be accepted, if its guess comes true, of a branch's last token
 
 
+class GrowRow(MessagePart, frozen=True):
+    """Where a sequence stands: grow its tree from there. A newer one supersedes an older."""
+
+    seq_id: int
+    num_committed: Count  # committed length, prompt included
+    committed: tuple[TokenId, ...]  # ids since the last one (or OPEN)
+    max_depth: Count  # behind the last committed token
+    min_chance: Chance  # of a node that is worth a place in a step
+    num_guesses: Count  # behind each that was fed
+
+
+class OfferRow(MessagePart, frozen=True):
+    """Nodes that one step added to a tree.
+
+    Each has a name, never used twice in an OPEN: `first`, and on from there. A parent is named too;
+    0 is the last of `num_committed` tokens. So an offer that comes late harms nothing: what has
+    been committed meanwhile is known by position, and what hangs from a node that is gone goes too.
+    """
+
+    seq_id: int
+    num_committed: Count  # as the draft knew when it made them
+    first: Count
+    parents: tuple[Count, ...]
+    tokens: tuple[TokenId, ...]
+    edges: tuple[Count, ...]  # see trees/chances.py
+    stop: DraftStop | None = None  # why it follows the sequence no longer
+
+
 class ForecastRow(MessagePart, frozen=True):
     """What one step added to the forecast of one proposal.
 

@@ -21,13 +21,15 @@ from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
     Done,
+    Grow,
     Outcomes,
     Propose,
     ProposeReply,
     WorkerInfo,
 )
 from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
-from outrider.actors.workers.forecaster import MAX_FAILED, TOP_M, Forecaster, sparse_row
+from outrider.actors.workers.ahead.forecaster import MAX_FAILED, TOP_M, Forecaster, sparse_row
+from outrider.actors.workers.ahead.grower import Grower
 from outrider.actors.workers.logits.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
@@ -71,6 +73,7 @@ class DraftWorker(ModelWorker):
         self._forecaster = Forecaster(
             runner, backend, self._num_ids, self.sampling, self.grammars, clock
         )
+        self._grower = Grower(runner, backend, self._num_ids, self.sampling, self.grammars, clock)
 
     def step(self, message: AnyMessage) -> AnyMessage:
         match message:
@@ -82,17 +85,24 @@ class DraftWorker(ModelWorker):
                     self._forecaster.outcome(row, sequence)
                     self.cache_full_pages(sequence, min(sequence.cache.len, row.num_committed))
                 return Done()
+            case Grow():
+                for asked in message.rows:
+                    sequence = self.find(asked.seq_id)
+                    self._grower.grow(asked, sequence)
+                    self.cache_full_pages(sequence, min(sequence.cache.len, asked.num_committed))
+                return Done()
             case _:
                 return super().step(message)
 
     def advance(self) -> AnyMessage | None:
-        return self._forecaster.advance()
+        return self._forecaster.advance() or self._grower.advance()
 
     def opened(self, sequence: WorkerSequence) -> None:
         self._check_ids(sequence, sequence.ids)
 
     def closed(self, seq_id: int) -> None:
         self._forecaster.forget(seq_id)
+        self._grower.forget(seq_id)
 
     def _stop(self, sequence: WorkerSequence, stop: DraftStop) -> None:
         sequence.draft_stop = stop

@@ -28,7 +28,7 @@ from outrider.kernels.contract.verdict import (
 )
 
 
-class Judged(NamedTuple):
+class RowVerdict(NamedTuple):
     """One proposal's verdict."""
 
     path: Many[int]  # the accepted tokens, by their index
@@ -43,7 +43,7 @@ def judge(
     rows: Many[VerifyRow],
     sampling: SamplingMetadata,
     edits: LogitsEdits | None,
-) -> list[Judged]:
+) -> list[RowVerdict]:
     """Of every proposal. Raises ProtocolViolation.
 
     Shapes: logits [R, V], a row of each proposal's committed text and one of each of its tokens.
@@ -60,9 +60,9 @@ def judge(
     arrays = verdicts.token, verdicts.logprobs, verdicts.error
     told = zip(paths, *(array.tolist() for array in arrays), strict=True)
     return [
-        Judged((), 0, (), True)
+        RowVerdict((), 0, (), True)
         if error
-        else Judged(path, token, tuple(logprobs[: len(path) + 1]), False)
+        else RowVerdict(path, token, tuple(logprobs[: len(path) + 1]), False)
         for path, token, logprobs, error in told
     ]
 

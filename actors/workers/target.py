@@ -18,7 +18,7 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.draft_tree import check_parents, path_to
 from outrider.actors.transport.messages import AnyMessage, Verify, VerifyReply
 from outrider.actors.transport.rows import PrefillRow, TopRow, VerdictRow, VerifyRow
-from outrider.actors.workers.judging import Judged, judge
+from outrider.actors.workers.judging import RowVerdict, judge
 from outrider.actors.workers.logits.logits_processor import (
     NOT_DRAFTED,
     Drafted,
@@ -122,7 +122,7 @@ class TargetWorker(ModelWorker):
         return logits_edits(edited, width, self.grammars.filler, is_last=False)
 
     def _commit_all(
-        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], found: Many[Judged]
+        self, rows: Many[VerifyRow], sequences: Many[WorkerSequence], found: Many[RowVerdict]
     ) -> Iterator[VerdictRow]:
         """Keep the accepted rows and the new ids; all other KV beyond them is rolled back."""
         for row, sequence, (path, token, logprobs, is_faulty) in zip(

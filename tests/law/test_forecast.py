@@ -10,7 +10,7 @@ from unreliable import UnreliableExecutor
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS
 
-FORECAST = {"pipeline": "forecast"}
+RIDING = ["forecast", "ahead"]  # with branches behind one proposal, or with trees
 
 
 def hits(engine):
@@ -18,10 +18,11 @@ def hits(engine):
     return sum(count for (what, _), count in events.items() if what == "forecast_hit")
 
 
+@pytest.mark.parametrize("pipeline", RIDING)
 @pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)
-async def test_output_equals_plain_decoding(engine_of, architecture, kind):
+async def test_output_equals_plain_decoding(engine_of, pipeline, architecture, kind):
     executor = UnreliableExecutor(trouble=0.0)
-    async with engine_of(architecture, kind, executor=executor, **FORECAST) as engine:
+    async with engine_of(architecture, kind, executor=executor, pipeline=pipeline) as engine:
         sizes = (1, 8) if architecture != "demo" else (1, 3, 8)
         await check(engine, sizes, ks=(1, 3, 5), oracle=known)
         snapshot = engine.statistics.snapshot()
@@ -31,25 +32,28 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
     assert snapshot.num_drafted > 50 or kind == "adversarial"
 
 
+@pytest.mark.parametrize("pipeline", RIDING)
 @pytest.mark.parametrize(("architecture", "kind"), [("demo", "own"), ("llama", "good")])
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_through_every_trouble(engine_of, architecture, kind, seed):
+async def test_through_every_trouble(engine_of, pipeline, architecture, kind, seed):
     executor = UnreliableExecutor(seed, trouble=0.5)
     async with engine_of(
-        architecture, kind, executor=executor, drafters=tuple(DRAFTERS), **FORECAST
+        architecture, kind, executor=executor, drafters=tuple(DRAFTERS), pipeline=pipeline
     ) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
         assert hits(engine) > 100
     assert executor.clients["draft"].num_troubles > 100
 
 
-async def test_over_sockets_too(engine_of):
-    async with engine_of("demo", "own", executor="process", **FORECAST) as engine:
+@pytest.mark.parametrize("pipeline", RIDING)
+async def test_over_sockets_too(engine_of, pipeline):
+    async with engine_of("demo", "own", executor="process", pipeline=pipeline) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
         assert hits(engine) > 100
 
 
-async def test_with_the_controller_and_copies(engine_of):
+@pytest.mark.parametrize("pipeline", RIDING)
+async def test_with_the_controller_and_copies(engine_of, pipeline):
     """k and the branches are the server's choice, and change as it learns."""
     executor = UnreliableExecutor(trouble=0.2)
     config = {
@@ -58,7 +62,7 @@ async def test_with_the_controller_and_copies(engine_of):
         "token_budget": 24,
         "max_batch": 5,
     }
-    async with engine_of("demo", "own", executor=executor, **config, **FORECAST) as engine:
+    async with engine_of("demo", "own", executor=executor, **config, pipeline=pipeline) as engine:
         for sampling in ({"temperature": 0.0}, {"temperature": 1.0}):
             batch = requests(8, sampling, 4096, seed=6)
             expected = await alone(engine, batch)
@@ -67,7 +71,7 @@ async def test_with_the_controller_and_copies(engine_of):
                 assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
 
 
-@pytest.mark.parametrize("pipeline", ["forecast", "lockstep"])
+@pytest.mark.parametrize("pipeline", [*RIDING, "lockstep"])
 async def test_without_a_draft(engine_of, models, pipeline):
     """Copies alone, and nothing at all."""
     config = {"has_draft": False, "pipeline": pipeline, "lookahead": "fixed"}
@@ -81,19 +85,21 @@ async def test_without_a_draft(engine_of, models, pipeline):
             assert (engine.statistics.snapshot().num_drafted > 0) is ("ngram" in drafters)
 
 
-async def test_mixed_k_and_more_requests_than_places(engine_of):
+@pytest.mark.parametrize("pipeline", RIDING)
+async def test_mixed_k_and_more_requests_than_places(engine_of, pipeline):
     executor = UnreliableExecutor(trouble=0.2)
     config = {"token_budget": 24, "max_batch": 5}
-    async with engine_of("llama", "good", executor=executor, **config, **FORECAST) as engine:
+    async with engine_of("llama", "good", executor=executor, **config, pipeline=pipeline) as engine:
         batch = requests(8, {"temperature": 1.0}, 4096, seed=5)
         expected = await alone(engine, batch)
         asked = [speculating(each, k=index) for index, each in enumerate(batch)]
         assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
 
 
-async def test_no_page_is_left_behind(engine_of):
+@pytest.mark.parametrize("pipeline", RIDING)
+async def test_no_page_is_left_behind(engine_of, pipeline):
     executor = UnreliableExecutor(trouble=0.2)
-    async with engine_of("demo", "own", executor=executor, **FORECAST) as engine:
+    async with engine_of("demo", "own", executor=executor, pipeline=pipeline) as engine:
         batch = requests(12, {"temperature": 1.0}, 4096, seed=5)
         streams = [engine.generate(speculating(each, k=4)) for each in batch]
         for number, stream in enumerate(streams):
@@ -107,12 +113,18 @@ async def test_no_page_is_left_behind(engine_of):
         await drained(engine)
 
 
-async def test_rejection_finishes_in_the_same_pipeline(engine_of):
-    """Its distribution is tested beside this; here: it runs, hits, and draft rows travel."""
+@pytest.mark.parametrize("pipeline", RIDING)
+async def test_rejection_finishes_in_the_same_pipeline(engine_of, pipeline):
+    """Its distribution is tested beside this; here: it runs, draft rows travel, and the others'
+    texts are their own.
+    """
     executor = UnreliableExecutor(trouble=0.2)
-    async with engine_of("demo", "own", executor=executor, **FORECAST) as engine:
+    async with engine_of("demo", "own", executor=executor, pipeline=pipeline) as engine:
         batch = requests(6, {"temperature": 1.0}, 4096, seed=9)
-        asked = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
-        await asyncio.gather(*(output(engine, each) for each in asked))
-        assert engine.statistics.snapshot().acceptance_rate > 0.1
-        assert hits(engine) > 20
+        expected = await alone(engine, batch)
+        drawn = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
+        asked = [*drawn, *(speculating(each) for each in batch)]
+        got = await asyncio.gather(*(output(engine, each) for each in asked))
+        assert got[len(drawn) :] == expected
+        assert engine.statistics.snapshot().num_accepted > 20
+        await drained(engine)

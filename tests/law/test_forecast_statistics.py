@@ -51,14 +51,14 @@ def joint(models):
     return tuple(prompt), found
 
 
-async def odds(engine_of, joint, executor):
+async def odds(engine_of, joint, executor, pipeline="forecast"):
     prompt, probs = joint
     counts = dict.fromkeys(probs, 0)
     sampling = SamplingParams(
         temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
     )
     rule = SpeculationParams(k=3, verification=VerificationMode.REJECTION)
-    config = {"pipeline": "forecast", "drafters": tuple(DRAFTERS)}
+    config = {"pipeline": pipeline, "drafters": tuple(DRAFTERS)}
     async with engine_of("demo", "own", executor=executor, **config) as engine:
 
         async def one(seed):
@@ -74,8 +74,9 @@ async def odds(engine_of, joint, executor):
     return chi_square_odds(np.array(list(counts.values())), np.array(list(probs.values())))
 
 
-async def test_the_joint_is_the_targets(engine_of, joint):
-    assert await odds(engine_of, joint, UnreliableExecutor(5, trouble=0.2)) > LIMIT
+@pytest.mark.parametrize("pipeline", ["forecast", "ahead"])
+async def test_the_joint_is_the_targets(engine_of, joint, pipeline):
+    assert await odds(engine_of, joint, UnreliableExecutor(5, trouble=0.2), pipeline) > LIMIT
 
 
 async def test_rows_of_another_branch_are_caught(engine_of, joint, monkeypatch):

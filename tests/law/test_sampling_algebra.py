@@ -28,6 +28,7 @@ from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, LogitsP
 ENGINES = {
     "draft ahead": {"pipeline": "forecast", "drafters": ("prediction", "draft")},
     "draft ahead and copies": {"pipeline": "forecast", "drafters": tuple(DRAFTERS)},
+    "trees ahead": {"pipeline": "ahead", "drafters": tuple(DRAFTERS)},
     "lockstep": {"pipeline": "lockstep", "drafters": tuple(DRAFTERS)},
     "copies": {"pipeline": "lockstep", "has_draft": False, "drafters": tuple(DRAFTERS)},
 }

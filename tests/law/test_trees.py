@@ -15,7 +15,7 @@ from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.workers import judging, target
 from outrider.actors.workers.logits import logits_processor
 
-AHEAD = {"pipeline": "forecast"}
+AHEAD = {"pipeline": "ahead"}
 
 
 async def check_trees(engine, monkeypatch, sizes=(1, 8), seed=0):
@@ -55,8 +55,9 @@ async def test_output_equals_plain_decoding(engine_of, monkeypatch, caplog, arch
         {"is_colocated": True, "drafters": ("ngram", "draft")},
         {"executor": "process", "has_prefix_cache": True, **AHEAD},
         {"token_budget": 24, "max_batch": 5, **AHEAD},
+        {"pipeline": "forecast"},
     ],
-    ids=["ahead", "lockstep", "colocated", "processes", "chunked"],
+    ids=["ahead", "lockstep", "colocated", "processes", "chunked", "forecast"],
 )
 async def test_beside_a_draft_that_knows_of_chains_only(engine_of, monkeypatch, config):
     async with engine_of("llama", "good", **config) as engine:

@@ -8,6 +8,7 @@ from simulator.machines import Machine
 from outrider.actors.lookahead.adaptive import AdaptiveController
 from outrider.actors.lookahead.controller import Controller, Pipeline
 from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.price import Price
 
 ALONE, ALL = ("prediction", "draft"), ("prediction", "draft", "ngram")
 COPIES = ("prediction", "ngram")
@@ -76,9 +77,15 @@ def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
     ]
 
 
+def tree(machine: Machine, has_draft: bool) -> Sequence[Setting]:
+    """One tree, one price, the draft in a process of its own."""
+    return [Setting(Pipeline.AHEAD, Price, ALL if has_draft else COPIES)]
+
+
 POLICIES = {
     "none": plain,
     "lockstep": lockstep,
     "ahead": ahead,
     "present controller": present,
+    "one tree, one price": tree,
 }

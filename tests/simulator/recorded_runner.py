@@ -179,7 +179,7 @@ class RecordedRunner(Runner):
         """The new rows' paths into the pool; those whose logits are wanted."""
         cache, pool, found = chunk.cache, self.pool, []
         for index, token in enumerate(chunk.tokens):
-            if chunk.parents is None:
+            if chunk.parents is None or cache.len + index < chunk.first:
                 before = cache.len + index - 1
             else:
                 rows = chunk.path(index)

@@ -17,7 +17,6 @@ from simulator.texts import Texts
 from simulator.virtual_worker import Device, VirtualWorker
 from simulator.world import World
 
-from outrider.actors.lookahead.adaptive import AdaptiveController
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.lookahead.fixed import FixedController
@@ -26,7 +25,7 @@ from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.proposer import NOTHING
 from outrider.actors.transport.messages import Close, Outcomes, Ping
 
-FORECAST, LOCKSTEP = Pipeline.FORECAST, Pipeline.LOCKSTEP
+FORECAST, LOCKSTEP, AHEAD = Pipeline.FORECAST, Pipeline.LOCKSTEP, Pipeline.AHEAD
 VERIFY_S, STEP_S, HOP_S = 0.012, 0.0015, 0.00005
 USUAL = Machine(
     "usual", flat(12.0, 64, 0.1), flat(1.5, 64, 0.01), HOP_S, "made up, for round numbers"
@@ -54,15 +53,21 @@ def fixed(pipeline, k, fan=1):
 
 
 @functools.cache
+def best_setting(where, pipeline):
+    """The best constant one."""
+    ks = (3, 4, 6, 8, 12) if pipeline is LOCKSTEP else (6, 8, 12)
+    settings = [fixed(pipeline, k) for k in ks]
+    return max(settings, key=lambda setting: run(where, setting).tokens_per_s)
+
+
 def best(where, pipeline):
-    """The best constant setting's outcome."""
-    ks = (6, 8, 12) if pipeline is FORECAST else (3, 4, 6, 8, 12)
-    outcomes = [run(where, fixed(pipeline, k)) for k in ks]
-    return max(outcomes, key=lambda outcome: outcome.tokens_per_s)
+    return run(where, best_setting(where, pipeline))
 
 
 def adaptive(pipeline, has_draft=True):
-    return Setting(pipeline, lambda: AdaptiveController(4, pipeline, has_draft))
+    return Setting(
+        pipeline, lambda: controller_of(Lookahead.ADAPTIVE, 4, None, pipeline, has_draft)
+    )
 
 
 def test_plain_decoding_is_one_token_a_verify_and_two_hops():
@@ -85,6 +90,13 @@ def test_the_draft_riding_ahead_keeps_the_target_busy_and_beats_lockstep():
     assert best(where, FORECAST).target_idle <= 0.05
 
 
+def test_trees_beat_every_chain():
+    where = world(text="held-out")
+    found = run(where, adaptive(AHEAD), 250, 300).tokens_per_s
+    for pipeline in (FORECAST, LOCKSTEP):
+        assert found >= 1.02 * run(where, best_setting(where, pipeline), 250, 300).tokens_per_s
+
+
 @pytest.mark.parametrize(
     ("text", "temperature"),
     [("questions", 1.0), ("held-out", 0.0), ("wrong", 1.0), ("mixed", 1.0)],
@@ -101,6 +113,8 @@ def test_no_policy_writes_another_text(text, temperature):
         fixed(LOCKSTEP, 4),
         replace(fixed(LOCKSTEP, 4), is_colocated=True),
         fixed(FORECAST, 8, 2),
+        fixed(AHEAD, 4),
+        adaptive(AHEAD),
         *present(machine, has_draft=True),
     ):
         found = run(where, setting, 0, 50).texts

@@ -18,15 +18,17 @@ from outrider.actors.engine.colocated import ColocatedDraftClient
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
 from outrider.actors.lookahead.controller import Pipeline
+from outrider.actors.lookahead.price import Price
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import chosen_drafters
 from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.lockstep import LockstepDraft
-from outrider.actors.spec_decode.proposer import Proposer
+from outrider.actors.spec_decode.proposer import DraftClient, Proposer
 from outrider.actors.telemetry.statistics import Snapshot, Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import WorkerInfo
@@ -96,13 +98,18 @@ class _Run:
         limits = SchedulerConfig(num_pages, PAGE_SIZE, 256, 4096, TOKEN_BUDGET)
         scheduler = Scheduler(limits)
         length, trace = DraftLength(), Trace()
-        source = (
-            ForecastDraft(length, self.statistics, trace)
-            if setting.pipeline is Pipeline.FORECAST
-            else LockstepDraft(length, TOKEN_BUDGET, self.statistics, trace)
-        )
+        controller = setting.controller()
+        source: DraftClient
+        if setting.pipeline is Pipeline.AHEAD:
+            price = controller if isinstance(controller, Price) else None
+            drawn = LockstepDraft(length, TOKEN_BUDGET, self.statistics, trace)
+            source = AheadDraft(length, price, drawn, self.statistics, trace)
+        elif setting.pipeline is Pipeline.FORECAST:
+            source = ForecastDraft(length, self.statistics, trace)
+        else:
+            source = LockstepDraft(length, TOKEN_BUDGET, self.statistics, trace)
         proposer = Proposer(
-            source, length, setting.controller(), self.statistics, chosen_drafters(setting.drafters)
+            source, length, controller, self.statistics, chosen_drafters(setting.drafters)
         )
         self._supervisors = [_supervisor(client) for client in self._clients]
         self._coordinator = Coordinator(

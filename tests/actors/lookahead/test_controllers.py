@@ -82,7 +82,7 @@ def test_each_lookahead_has_its_controller(lookahead, kind):
 
 @pytest.mark.parametrize(
     ("drafter", "drafted", "accepted"),
-    [(DRAFT, 2, 3), (DRAFT, 17, 0), (NOBODY, 1, 0), (DRAFT, 0, 0)],
+    [(DRAFT, 2, 3), (DRAFT, 257, 0), (NOBODY, 1, 0), (DRAFT, 0, 0)],
 )
 def test_an_impossible_row_is_a_bug(drafter, drafted, accepted):
     with pytest.raises(AssertionError):

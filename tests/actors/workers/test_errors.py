@@ -17,7 +17,7 @@ from outrider.actors.transport.rows import (
     SamplingRow,
     VerifyRow,
 )
-from outrider.actors.workers.forecaster import MAX_FAILED
+from outrider.actors.workers.ahead.forecaster import MAX_FAILED
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.cpu.backend import CpuBackend

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.lookahead import fork_selection
-from outrider.actors.lookahead.fork_selection import MOST, Odds
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.messages import Close, Open, Outcomes
 from outrider.actors.transport.rows import OpenRow, OutcomeRow, SamplingRow
+from outrider.actors.workers.ahead import fork_selection
+from outrider.actors.workers.ahead.fork_selection import MOST, Odds
+from outrider.actors.workers.ahead.token_tree import TokenTree
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.sampling_metadata import sampling_metadata
-from outrider.actors.workers.token_tree import TokenTree
 from outrider.kernels.contract.verdict import DrawBatch
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import HostBackend

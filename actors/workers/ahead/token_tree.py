@@ -9,7 +9,8 @@ node that was fed owns one row of the sequence's cache, in the order of feeding.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from outrider.actors.lookahead.fork_selection import (
+from outrider.actors.transport.rows import SparseRow
+from outrider.actors.workers.ahead.fork_selection import (
     MOST,
     UNKNOWN,
     WIDEST,
@@ -17,7 +18,6 @@ from outrider.actors.lookahead.fork_selection import (
     Position,
     likeliest,
 )
-from outrider.actors.transport.rows import SparseRow
 
 
 @dataclass(slots=True)

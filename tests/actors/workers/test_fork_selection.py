@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from outrider.actors.lookahead.fork_selection import (
+from outrider.actors.workers.ahead.fork_selection import (
     MOST,
     UNKNOWN,
     WIDEST,
@@ -13,7 +13,7 @@ from outrider.actors.lookahead.fork_selection import (
     Position,
     likeliest,
 )
-from outrider.actors.workers.token_tree import TokenTree
+from outrider.actors.workers.ahead.token_tree import TokenTree
 
 OWN, OTHERS = 1, tuple(range(100, 100 + WIDEST))
 

@@ -15,17 +15,17 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
-from outrider.actors.lookahead.fork_selection import MOST, WIDEST, Odds
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Forecasts
 from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow
+from outrider.actors.workers.ahead.fork_selection import MOST, WIDEST, Odds
+from outrider.actors.workers.ahead.token_tree import Node, TokenTree
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
-from outrider.actors.workers.token_tree import Node, TokenTree
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     Backend,

@@ -1,0 +1,367 @@
+"""Proposals out of speculation trees: everybody offers, the price decides what is judged.
+
+The draft grows its trees while the target verifies. When the target is free, the round goes out at
+once, unless one more step of the draft is worth more than what is made in the time that it takes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
+from outrider.actors.scheduling.sampling_params import VerificationMode
+from outrider.actors.scheduling.scheduler import SchedulerOutput
+from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.lockstep import LockstepDraft
+from outrider.actors.spec_decode.proposer import NOTHING, Fallback, Proposal, Proposals
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
+from outrider.actors.transport.messages import AnyMessage, Close, Grow, Offers, Open
+from outrider.actors.transport.rows import GrowRow, OfferRow
+from outrider.actors.transport.worker_client import WorkerClient
+from outrider.actors.trees.chances import NUM_FIRST, NUM_GUESSES, Chances, Edge
+from outrider.actors.trees.tree import SpeculationTree, TreeNode, likeliest, proposal_of
+
+MAX_STEPS = 8  # that a round waits for
+GROWN = 0.15  # of a place's price: what is not worth one now may be after the next verdict
+FLOOR = 0.005  # the least chance that is looked at: what a price may come to is more
+SMOOTHING = 1 / 8
+NUM_NAMES = 1024  # of nodes, before those that are gone are forgotten
+NUM_REMEMBERED = 64  # committed positions whose nodes late offers may hang from
+MAX_ROW_NODES = 64  # of one row's tree in one round
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Followed:
+    """A sequence's tree, and what the draft knows of it."""
+
+    sequence: Sequence
+    tree: SpeculationTree
+    num_told: int  # committed length that the draft knows of
+    names: dict[int, TreeNode | int] = field(
+        default_factory=dict
+    )  # by the draft; committed: position
+    is_opened: bool = False  # on the draft
+    is_told: bool = False  # to grow it
+    is_stopped: bool = False  # the draft does not follow it any more
+
+    @property
+    def is_grown(self) -> bool:
+        """By the draft."""
+        return self.is_opened and not self.is_stopped
+
+    def forget_draft(self) -> None:
+        """Another draft has names of its own."""
+        self.is_opened = self.is_told = self.is_stopped = False
+        self.names.clear()
+        for node in self.tree.root.subtree():
+            node.name = 0
+
+    def catch_up(self) -> None:
+        """Take in what was committed."""
+        tokens = self.sequence.since(self.tree.num_committed)
+        if not tokens:
+            return
+        path = self.tree.commit(tokens)
+        self.names |= {node.name: node.position for node in path if node.name}
+        if len(self.names) > NUM_NAMES:
+            self._forget_names()
+
+    def _forget_names(self) -> None:
+        """Of what is gone, and of what was committed long ago."""
+        first = self.tree.num_committed - NUM_REMEMBERED
+        names: dict[int, TreeNode | int] = {
+            name: at for name, at in self.names.items() if isinstance(at, int) and at >= first
+        }
+        nodes = self.tree.root.subtree()
+        self.names = names | {node.name: node for node in nodes if node.name}
+
+    def take(self, row: OfferRow) -> None:
+        """Hang each node where it belongs by now; drop it where that has gone."""
+        self.catch_up()
+        told = zip(row.parents, row.tokens, row.edges, strict=True)
+        for name, (parent, token, edge) in enumerate(told, row.first):
+            behind = self.names.get(parent) if parent else row.num_committed - 1
+            if isinstance(behind, int) or (behind and self.tree.holds(behind)):
+                self._take_one(name, behind, token, edge)
+
+    def _take_one(self, name: int, behind: TreeNode | int, token: int, edge: Edge) -> None:
+        if isinstance(behind, int):
+            position = behind + 1
+            if position < self.sequence.num_committed:
+                if self.sequence.since(position)[0] == token:
+                    self.names[name] = position
+                return
+            behind = self.tree.root
+        node = self.tree.add(behind, token, DRAFT, edge)
+        if node is not None:
+            node.name = node.name or name
+            self.names[name] = node
+
+
+class AheadDraft:
+    """A draft worker that grows trees, or none, beside what other drafters offer.
+
+    What is drawn to be rejected is no guess: such rows have a chain of `drawn`, in lockstep.
+    """
+
+    def __init__(
+        self,
+        draft_length: DraftLength,
+        price: Price | None,
+        drawn: LockstepDraft,
+        statistics: Statistics,
+        trace: Trace,
+    ) -> None:
+        """Without a price every row has a chain as long as `draft_length` says."""
+        self._draft_length = draft_length
+        self._price = price
+        self._drawn = drawn
+        self._statistics = statistics
+        self._trace = trace
+        self._client: WorkerClient | None = None
+        self._followed: dict[int, Followed] = {}
+        self._chances = Chances()
+        self._offered = asyncio.Event()
+        self._untold: list[Sequence] = []
+        self._step_s, self._hops_s = 0.0, 0.0  # of the draft, of late; and of asking it
+        self._promised = self._brought = 1.0  # tokens by steps that were waited for
+        self._asked_at: float | None = None  # the first answer tells of the hops
+        self.passes: list[DraftPasses] = []
+        self.failure = ""
+
+    def use(self, client: WorkerClient | None) -> None:
+        self._drawn.use(client)
+        if client is not self._client:
+            self._client, self._untold = client, []
+            for followed in self._followed.values():
+                followed.forget_draft()
+            if client is not None:
+                client.on_push(self._take)
+
+    def follow(self, running: list[Sequence]) -> None:
+        self._drawn.follow([sequence for sequence in running if _is_drawn(sequence)])
+        running = [sequence for sequence in running if not _is_drawn(sequence)]
+        ended = self._followed.keys() - {s.seq_id for s in running}
+        opened = tuple(i for i in ended if self._followed.pop(i).is_opened)
+        if self._client is None:
+            return
+        if opened:
+            self._client.tell(Close(opened))
+        for sequence in running:
+            followed = self._of(sequence)
+            if not followed.is_opened and self._draft_length.draft_k(sequence):
+                followed.is_opened = True
+                followed.num_told = sequence.num_committed
+                self._client.tell(Open((sequence.open_row(),)))
+
+    async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
+        """What is worth its place. The draft is told of commits once the target has its round."""
+        drawn = [sequence for sequence in plan.rows if _is_drawn(sequence)]
+        rows = [sequence for sequence in plan.rows if not _is_drawn(sequence)]
+        for sequence in rows:
+            tree = self._of(sequence).tree
+            for guess in (given.get(sequence.seq_id, NOTHING), fill(sequence)):
+                _offer(tree, guess)
+        self._untold = [sequence for sequence in plan.sequences if not _is_drawn(sequence)]
+        proposals: Proposals = {}
+        if drawn:
+            prompts = [each for each in plan.prefill if _is_drawn(each[0])]
+            part = replace(plan, rows=drawn, prefill=prompts)
+            proposals = await self._drawn.propose(part, given, fill)
+            self.passes += self._drawn.passes
+            self._drawn.passes = []
+        num_tokens = len(plan.rows) + sum(len(each.tokens) for each in proposals.values())
+        num_tokens += plan.num_prompt_tokens
+        chosen = await self._choose(rows, num_tokens)
+        asyncio.get_running_loop().call_soon(self._tell)
+        return proposals | {seq_id: _proposal(nodes) for seq_id, nodes in chosen.items() if nodes}
+
+    def look_up(self, sequence: Sequence) -> Lookup:
+        followed = self._followed.get(sequence.seq_id)
+        if followed is None or not followed.is_grown:
+            return Lookup.UNASKED
+        followed.catch_up()
+        root = followed.tree.root
+        found = Lookup.HIT if root.children else Lookup.LATE if root.name else Lookup.MISS
+        self._statistics.count(f"forecast_{found}", "")
+        return found
+
+    async def _choose(self, rows: list[Sequence], num_tokens: int) -> dict[int, list[TreeNode]]:
+        """The nodes of each, once no step of the draft is worth waiting for."""
+        chosen, worth = self._worth(rows, num_tokens)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + MAX_STEPS * (self._step_s + self._hops_s)
+        while self._price is not None and loop.time() < end:
+            size = num_tokens + sum(map(len, chosen.values()))
+            wait_s, promised = self._next_step(rows, self._price.of(size))
+            if promised * self._brought / self._promised <= self._price.rate * wait_s:
+                break
+            self._tell()
+            self._offered.clear()
+            before = worth
+            try:
+                async with asyncio.timeout(min(2 * wait_s, end - loop.time())):
+                    await self._offered.wait()
+            except TimeoutError:
+                end = 0.0
+            chosen, worth = self._worth(rows, num_tokens)
+            self._brought += (worth - before) - self._brought * SMOOTHING
+            self._promised += promised - self._promised * SMOOTHING
+        return chosen
+
+    def _worth(
+        self, rows: list[Sequence], num_tokens: int
+    ) -> tuple[dict[int, list[TreeNode]], float]:
+        """The nodes of each that are worth their place, and what they are worth in tokens; where k
+        is given, a chain.
+        """
+        chosen: dict[int, list[TreeNode]] = {}
+        free: list[Sequence] = []
+        for sequence in rows:
+            if self._price is not None and sequence.request.speculation.k is None:
+                free.append(sequence)
+            elif length := self._draft_length.draft_k(sequence):
+                root = self._followed[sequence.seq_id].tree.root
+                chosen[sequence.seq_id] = _chain(root, length)
+        if self._price is None or not free:
+            return chosen, 0.0
+        trees = [
+            (
+                self._followed[sequence.seq_id].tree.root,
+                self._draft_length.num_nodes(sequence, MAX_ROW_NODES),
+                sequence.num_left - 1,
+            )
+            for sequence in free
+        ]
+        found = list(likeliest(trees, FLOOR))
+        num_tokens += sum(map(len, chosen.values()))
+        size, worth = self._price.worth([node.chance for _, node in found], num_tokens)
+        for number, node in found[:size]:
+            chosen.setdefault(free[number].seq_id, []).append(node)
+        return chosen, worth
+
+    def _next_step(self, rows: list[Sequence], price: float) -> tuple[float, float]:
+        """Seconds that another step takes, and what its nodes would be worth in tokens."""
+        grown = [self._followed[s.seq_id] for s in rows if self._draft_length.draft_k(s)]
+        grown = [followed for followed in grown if followed.is_grown]
+        if not grown or not self._step_s:
+            return 0.0, 0.0
+        wait_s = self._step_s
+        if any(each.num_told < each.sequence.num_committed for each in grown):
+            wait_s += self._hops_s
+        return wait_s, sum(max(0.0, self._next_chance(each) - price) for each in grown)
+
+    def _next_chance(self, followed: Followed) -> float:
+        """Of the best node that the draft would add next: behind the likeliest without one."""
+        node = followed.tree.root
+        while node.children:
+            node = max(node.children.values(), key=lambda child: child.chance)
+        return node.chance * self._chances.typical
+
+    def _of(self, sequence: Sequence) -> Followed:
+        followed = self._followed.get(sequence.seq_id)
+        if followed is None:
+            last = (sequence.output_ids or sequence.request.prompt_ids)[-1]
+            tree = SpeculationTree(last, sequence.num_committed - 1, self._chances)
+            followed = Followed(sequence, tree, sequence.num_committed)
+            self._followed[sequence.seq_id] = followed
+        return followed
+
+    def _tell(self) -> None:
+        """The draft, of what was committed."""
+        sequences, self._untold = self._untold, []
+        rows = tuple(self._grow_rows(sequences))
+        if rows and self._client is not None:
+            self._asked_at = asyncio.get_running_loop().time()
+            self._client.tell(Grow(rows))
+
+    def _grow_rows(self, sequences: list[Sequence]) -> Iterator[GrowRow]:
+        price = self._price.of(len(sequences)) if self._price else 0.0
+        is_cheap = price < self._chances.late_guess
+        num_guesses = NUM_GUESSES if is_cheap else NUM_FIRST
+        for sequence in sequences:
+            followed = self._followed.get(sequence.seq_id)
+            if followed is None or not followed.is_grown:
+                continue
+            committed = sequence.since(followed.num_told)
+            if not self._draft_length.draft_k(sequence) or (followed.is_told and not committed):
+                continue
+            followed.num_told, followed.is_told = sequence.num_committed, True
+            yield GrowRow(
+                seq_id=sequence.seq_id,
+                num_committed=sequence.num_committed,
+                committed=committed,
+                max_depth=max(0, sequence.num_left - 1),
+                min_chance=max(FLOOR, min(1.0, GROWN * price)),
+                num_guesses=num_guesses,
+            )
+
+    def _take(self, message: AnyMessage) -> None:
+        """A step of the draft's."""
+        if not isinstance(message, Offers):
+            log.warning("got %s from the draft, expected Offers", type(message).__name__)
+            return
+        step_s, num_tokens = message.step_s, message.num_tokens
+        if num_tokens:
+            self._trace.span(
+                "draft",
+                "step",
+                message.started_s,
+                step_s,
+                num_tokens=num_tokens,
+                num_sequences=len(message.rows),
+            )
+            self.passes.append(DraftPasses(1, num_tokens, step_s))
+            self._statistics.add(num_draft_passes=1, num_draft_fed=num_tokens, draft_step_s=step_s)
+            self._step_s += (step_s - self._step_s) * (SMOOTHING if self._step_s else 1)
+        for row in message.rows:
+            followed = self._followed.get(row.seq_id)
+            if followed is None or not followed.is_opened:
+                continue
+            if row.stop is not None:
+                followed.is_stopped = True
+                self._statistics.count("draft_stopped", row.stop)
+            else:
+                followed.take(row)
+            if self._asked_at is not None and row.num_committed == followed.num_told:
+                hops_s = asyncio.get_running_loop().time() - self._asked_at - step_s
+                self._asked_at = None
+                self._hops_s += (hops_s - self._hops_s) * (SMOOTHING if self._hops_s else 1)
+        self._offered.set()
+
+
+def _is_drawn(sequence: Sequence) -> bool:
+    """Whether its drafts are drawn, and accepted or rejected by chance."""
+    mode, temperature = sequence.request.speculation.verification, sequence.request.sampling
+    return mode is VerificationMode.REJECTION and temperature.temperature > 0
+
+
+def _offer(tree: SpeculationTree, guess: Proposal) -> None:
+    """Somebody else's chain; the place of a token is all that is said of it."""
+    node: TreeNode | None = tree.root
+    for place, token in enumerate(guess.tokens):
+        if node is None:
+            return
+        node = tree.add(node, token, guess.drafter, place)
+
+
+def _chain(root: TreeNode, length: int) -> list[TreeNode]:
+    """The likeliest child, its likeliest, and so on."""
+    nodes, node = list[TreeNode](), root
+    while node.children and len(nodes) < length:
+        node = max(node.children.values(), key=lambda child: child.chance)
+        nodes.append(node)
+    return nodes
+
+
+def _proposal(nodes: list[TreeNode]) -> Proposal:
+    tokens, parents = proposal_of(nodes)
+    drafters = {drafter for node in nodes for drafter in node.edges}
+    drafter = DRAFT if DRAFT in drafters else min(drafters)
+    return Proposal(tokens, (), drafter, parents)

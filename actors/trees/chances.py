@@ -1,0 +1,86 @@
+"""How often what a drafter offers comes true, by what it said of it: learned, from a prior on.
+
+An edge is all that was said of a token behind its parent, as a small number. A table counts, for
+each drafter and edge, how often such a token was what the target drew there, and forgets slowly.
+Whatever stood in a tree at a committed position counts, judged or not.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from outrider.actors.lookahead.round_report import DRAFT
+
+Edge = int
+
+NUM_GUESSES, NUM_FIRST = 16, 4  # of a draft's at one place, its own draw first; where few pay
+RANKS = (1, 2, 3, 4, 6, 8, 12)  # where the next bin of ranks begins
+NUM_RANKS = len(RANKS) + 1
+BOUNDS = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)  # of the probability of the first
+SAMPLED = 128  # added to edges of rows that are sampled: noise that is shared is no certainty
+PRIOR_WEIGHT = 8.0  # verdicts that a prior is worth
+MEMORY = 512.0  # of an edge: that many count, older ones ever less
+OTHERS_PRIOR = 0.5  # of what is copied or was predicted
+
+
+class Offered(Protocol):
+    """A node, as far as it matters here."""
+
+    token: int
+    edges: dict[str, Edge]
+
+
+def draft_edge(prob: float, rank: int, is_sampled: bool) -> Edge:
+    """Of a draft's guess: the probability of its first, and the guess's own rank."""
+    level = sum(prob >= bound for bound in BOUNDS)
+    return level * NUM_RANKS + sum(rank >= begin for begin in RANKS) + SAMPLED * is_sampled
+
+
+def _prior(drafter: str, edge: Edge) -> float:
+    """The draft at its word, the rest falling with the rank."""
+    if drafter != DRAFT:
+        return OTHERS_PRIOR
+    level, rank = divmod(edge % SAMPLED, NUM_RANKS)
+    low, high = (0.0, *BOUNDS)[level], (*BOUNDS, 1.0)[level]
+    first = (low + high) / 2
+    return first if rank == 0 else (1 - first) / (RANKS[rank - 1] + 1) ** 1.5
+
+
+class Chances:
+    """One table."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, Edge], tuple[float, float]] = {}  # hits, seen
+        self._values: dict[tuple[str, Edge], float] = {}
+        self._hits = self._seen = 0.0  # of the draft's first guesses
+
+    def of(self, drafter: str, edge: Edge) -> float:
+        """That such a token is the target's, if it comes to its parent."""
+        value = self._values.get((drafter, edge))
+        if value is None:
+            value = self._values[drafter, edge] = _prior(drafter, edge)
+        return value
+
+    @property
+    def late_guess(self) -> float:
+        """Of the first guess beyond NUM_FIRST, where the draft is least sure."""
+        return self.of(DRAFT, draft_edge(0.0, NUM_FIRST, is_sampled=False))
+
+    @property
+    def typical(self) -> float:
+        """Of the draft's best guess at one place, whatever it says of it."""
+        return (self._hits + PRIOR_WEIGHT / 2) / (self._seen + PRIOR_WEIGHT)
+
+    def learn(self, offered: Iterable[Offered], token: int) -> None:
+        """The target drew this token where these stood."""
+        for node in offered:
+            if node.edges.get(DRAFT, 1) % NUM_RANKS == 0:
+                if self._seen >= MEMORY:
+                    self._hits, self._seen = self._hits / 2, self._seen / 2
+                self._hits, self._seen = self._hits + (node.token == token), self._seen + 1
+            for key in node.edges.items():
+                hits, seen = self._counts.get(key, (0.0, 0.0))
+                if seen >= MEMORY:
+                    hits, seen = hits * (1 - 1 / MEMORY), seen * (1 - 1 / MEMORY)
+                hits, seen = self._counts[key] = hits + (node.token == token), seen + 1
+                prior = PRIOR_WEIGHT * _prior(*key)
+                self._values[key] = (hits + prior) / (seen + PRIOR_WEIGHT)

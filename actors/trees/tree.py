@@ -1,0 +1,137 @@
+"""A speculation tree: everything that is guessed about one sequence's future.
+
+The root is its last committed token, a node a token behind its parent. Drafters offer nodes; equal
+paths are one, and a node remembers who offered it and what was said of it. A node's chance, that
+the target's own text goes through it, is its parent's times that of the edge, as
+trees/chances.py has learned it. A commit walks down: the subtree stays, all else goes.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES
+from outrider.actors.trees.chances import Chances, Edge
+
+
+class TreeNode:
+    """A token, and who expects it behind its parent."""
+
+    __slots__ = ("chance", "children", "edges", "name", "parent", "place", "position", "token")
+
+    def __init__(self, token: int, parent: "TreeNode | None", position: int) -> None:
+        self.token = token
+        self.parent = parent
+        self.position = position
+        self.children: dict[int, TreeNode] = {}  # by token
+        self.edges: dict[str, Edge] = {}  # by drafter
+        self.chance = 1.0
+        self.name = 0  # the draft's, see transport/rows.py; 0 where it knows nothing of it
+        self.place = -1  # of its row in the draft's cache, from the root's; -1 before it is fed
+
+    def subtree(self) -> Iterator["TreeNode"]:
+        """It and all behind it, parents first."""
+        nodes = [self]
+        for node in nodes:
+            yield node
+            nodes.extend(node.children.values())
+
+
+class SpeculationTree:
+    """Of one sequence, from one commit to the next."""
+
+    def __init__(self, token: int, position: int, chances: Chances) -> None:
+        """`position` is the root's."""
+        self.root = TreeNode(token, None, position)
+        self.num_nodes = 0  # the root not counted
+        self._chances = chances
+
+    @property
+    def num_committed(self) -> int:
+        """That it knows of."""
+        return self.root.position + 1
+
+    def add(self, parent: TreeNode, token: int, drafter: str, edge: Edge) -> TreeNode | None:
+        """Somebody offers a node. None where there is no room for another."""
+        node = parent.children.get(token)
+        if node is None:
+            if self.num_nodes >= MAX_NODES:
+                return None
+            node = parent.children[token] = TreeNode(token, parent, parent.position + 1)
+            node.chance = 0.0
+            self.num_nodes += 1
+        node.edges[drafter] = edge
+        chance = parent.chance * self._chances.of(drafter, edge)
+        if chance > node.chance:
+            node.chance = chance
+            if node.children:
+                self._refresh(node)
+        return node
+
+    def holds(self, node: TreeNode) -> bool:
+        """Whether a node of a tree that was is still in this one."""
+        while node.parent is not None:
+            node = node.parent
+        return node is self.root
+
+    def chance_of(self, edge: Edge) -> float:
+        """Of a draft's, behind a node that comes true."""
+        return self._chances.of(DRAFT, edge)
+
+    def commit(self, tokens: Sequence[int]) -> list[TreeNode]:
+        """Go on from these: the nodes that came true, the old root first. What was offered at each
+        is learned from.
+        """
+        path = [self.root]
+        for token in tokens:
+            self._chances.learn(path[-1].children.values(), token)
+            found = path[-1].children.get(token)
+            path.append(found or TreeNode(token, None, path[-1].position + 1))
+        self.root = path[-1]
+        self.root.parent, self.root.chance = None, 1.0
+        self._refresh(self.root)
+        self.num_nodes = sum(1 for _ in self.root.subtree()) - 1
+        return path
+
+    def _refresh(self, top: TreeNode) -> None:
+        """The chances behind a node."""
+        for node in top.subtree():
+            for child in node.children.values():
+                edges = child.edges.items()
+                child.chance = node.chance * max(self._chances.of(*edge) for edge in edges)
+
+
+def likeliest(
+    trees: Sequence[tuple[TreeNode, int, int]], floor: float
+) -> Iterator[tuple[int, TreeNode]]:
+    """Of several trees the nodes that are no less likely than `floor`, likeliest first and parents
+    before children: (which tree, node). Of each: its root, how many at most, and how deep.
+    """
+    order, left = count(), [size for _, size, _ in trees]
+    heap = [
+        (-child.chance, next(order), number, child)
+        for number, (root, _, _) in enumerate(trees)
+        for child in root.children.values()
+    ]
+    heapq.heapify(heap)
+    while heap:
+        chance, _, number, node = heapq.heappop(heap)
+        if -chance < floor:
+            return
+        root, _, depth = trees[number]
+        if not left[number] or node.position - root.position > depth:
+            continue
+        left[number] -= 1
+        yield number, node
+        for child in node.children.values():
+            heapq.heappush(heap, (-child.chance, next(order), number, child))
+
+
+def proposal_of(nodes: Sequence[TreeNode]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Tokens and parents (transport/draft_tree.py) of nodes, each behind its parent; a chain's
+    parents are none.
+    """
+    at = {id(node): own for own, node in enumerate(nodes)}
+    parents = [at.get(id(node.parent), own) for own, node in enumerate(nodes)]
+    is_chain = all(parent == max(0, own - 1) for own, parent in enumerate(parents))
+    return tuple(node.token for node in nodes), () if is_chain else tuple(parents)

@@ -1,0 +1,380 @@
+"""The draft grows trees: what it guesses of each sequence's future, the likeliest first.
+
+One step is one packed forward over the likeliest nodes of all sequences, as many as its own times
+make worthwhile; what it found is pushed after each step. A node that was fed owns a row of its
+sequence's cache, in the order of feeding. Whatever was computed along what came true is kept, and
+all behind it.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from outrider.actors.errors import PoolExhausted, ProtocolViolation
+from outrider.actors.lookahead.latency_curve import TimeCurve
+from outrider.actors.lookahead.round_report import DRAFT
+from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.runner.runner import Runner
+from outrider.actors.transport.draft_stop import DraftStop
+from outrider.actors.transport.messages import Offers
+from outrider.actors.transport.rows import GrowRow, OfferRow
+from outrider.actors.trees.chances import Chances, draft_edge
+from outrider.actors.trees.tree import SpeculationTree, TreeNode
+from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
+from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
+from outrider.actors.workers.model_worker import WorkerSequence
+from outrider.kernels.contract.trees import TreeBackend
+from outrider.kernels.contract.verdict import DrawBatch, SamplingMetadata
+
+SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
+
+MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
+STEP_TOKENS = 256  # of a prompt to catch up with, in one step: what comes next waits for it
+MAX_STEP_NODES = 64
+TELL_S = 0.0005  # that the coordinator takes to hear of a step, beside whatever its core computes
+LEAST = 1.0  # of the chance that is worth a place in a step, for a node to be offered
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class GrowingTree:
+    """One sequence's."""
+
+    sequence: WorkerSequence
+    asked: GrowRow
+    tree: SpeculationTree
+    fed: list[TreeNode] = field(default_factory=list)  # the root first; rows in this order
+    hungry: list[TreeNode] = field(default_factory=list)  # not fed
+    num_named: int = 0
+    is_over: bool = False  # until the next GROW: there are no pages
+
+    @property
+    def first(self) -> int:
+        """The root's row."""
+        return self.tree.root.position
+
+    def is_worth_feeding(self, node: TreeNode, context_len: int) -> bool:
+        depth = node.position - self.first
+        return (
+            node.chance >= self.asked.min_chance
+            and depth < self.asked.max_depth
+            and node.position < context_len
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One sequence's part in a step."""
+
+    growing: GrowingTree
+    chunk: Segment
+    nodes: list[TreeNode]  # fed by it, whose logits are its rows
+
+
+class Grower:
+    """The trees of one draft worker."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        backend: TreeBackend[torch.Tensor],
+        num_ids: int,
+        sampling: SamplingOf,
+        grammars: WorkerGrammars,
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
+        self._runner = runner
+        self._backend = backend
+        self._num_ids = num_ids
+        self._sampling = sampling
+        self._grammars = grammars
+        self._trees: dict[int, GrowingTree] = {}
+        self._stopped: list[OfferRow] = []  # to be told
+        self._num_failed = 0  # sequences in a row that failed alone
+        self._chances = Chances()
+        self._curve, self._num_steps = TimeCurve(), 0
+
+    def grow(self, row: GrowRow, sequence: WorkerSequence) -> None:
+        """Go on from what was committed. Raises ProtocolViolation."""
+        known = row.num_committed - len(row.committed)
+        if known != len(sequence.ids):
+            raise ProtocolViolation(
+                f"Got ids from position {known} for sequence {row.seq_id}, "
+                f"expected from {len(sequence.ids)}"
+            )
+        growing = self._trees.get(row.seq_id)
+        sequence.ids += row.committed
+        stop = sequence.draft_stop or self._trouble(row, sequence)
+        if stop is not None:
+            self._stop(sequence, stop)
+            return
+        if growing is None:
+            tree = SpeculationTree(sequence.ids[-1], row.num_committed - 1, self._chances)
+            self._trees[row.seq_id] = GrowingTree(sequence, row, tree, hungry=[tree.root])
+            return
+        growing.asked, growing.is_over = row, False
+        if row.committed:
+            self._follow(growing, row.committed)
+
+    def forget(self, seq_id: int) -> None:
+        """The sequence has ended, or begins anew."""
+        self._trees.pop(seq_id, None)
+        self._stopped = [row for row in self._stopped if row.seq_id != seq_id]
+
+    def advance(self) -> Offers | None:
+        """One step; None if there is nothing left to do."""
+        if self._stopped:
+            rows, self._stopped = self._stopped, []
+            return Offers(tuple(rows), 0, self._clock(), 0.0)
+        started = self._clock()
+        growths = self._growths()
+        if not growths:
+            return None
+        try:
+            logits = self._runner.forward([growth.chunk for growth in growths])
+        except PoolExhausted:  # an optimisation must not fail a round
+            self._give_up(growths)
+            return self.advance()
+        except Exception:
+            log.exception("a step of the draft failed")
+            growths, logits = self._each_alone(growths)
+            if not growths:
+                return self.advance()
+        for growth in growths:
+            growing = growth.growing
+            for node in growth.nodes:
+                node.place = len(growing.fed)
+                growing.fed.append(node)
+        rows = self._drawn(growths, logits)
+        num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
+        self._num_steps += 1
+        self._curve.add(num_tokens, step_s, self._num_steps)
+        self._curve.refresh(self._num_steps)
+        return Offers(tuple(rows), num_tokens, started, step_s)
+
+    def _follow(self, growing: GrowingTree, committed: Many[int]) -> None:
+        """Down the tree. Rows of what came true, and behind it, move up; all others go."""
+        tree, first, cache = growing.tree, growing.first, growing.sequence.cache
+        path = tree.commit(committed)
+        if growing.fed:
+            kept = [node for node in path[:-1] if node.place >= 0]
+            behind = [node for node in tree.root.subtree() if node.place >= 0]
+            behind.sort(key=lambda node: node.place)
+            places = [node.place for node in (*kept, *behind)]
+            self._runner.accept_path(cache, first, places)
+            growing.fed = behind
+            for place, node in enumerate(behind):
+                node.place = place
+        growing.hungry = [node for node in tree.root.subtree() if node.place < 0]
+
+    def _growths(self) -> list[Growth]:
+        """What the next step feeds: the likeliest nodes, and what prompts have yet to catch up."""
+        context_len, budget, growths = self._runner.context_len, STEP_TOKENS, []
+        found: list[tuple[float, int, TreeNode, GrowingTree]] = []
+        for growing in self._trees.values():
+            if growing.is_over:
+                continue
+            num_behind = growing.first - growing.sequence.cache.len
+            if not growing.fed and num_behind > budget:
+                if budget:
+                    behind = growing.sequence.ids[growing.sequence.cache.len :][:budget]
+                    growths.append(Growth(growing, Segment(growing.sequence.cache, behind, 0), []))
+                budget = 0
+                continue
+            if not growing.fed:
+                budget -= num_behind
+            found += [
+                (-node.chance, node.position, node, growing)
+                for node in growing.hungry
+                if growing.is_worth_feeding(node, context_len)
+            ]
+        likeliest = heapq.nsmallest(MAX_STEP_NODES, found, key=lambda each: each[:2])
+        chosen: dict[int, tuple[GrowingTree, list[TreeNode]]] = {}
+        for _, _, node, growing in likeliest[: self._num_worth(likeliest)]:
+            if node.parent is None or node.parent.place >= 0:
+                chosen.setdefault(id(growing), (growing, []))[1].append(node)
+        for growing, nodes in chosen.values():
+            nodes.sort(key=lambda node: node.position)  # those at one place share their noise
+            growths.append(Growth(growing, _chunk(growing, nodes), nodes))
+            growing.hungry = [node for node in growing.hungry if node not in nodes]
+        return growths
+
+    def _num_worth(self, likeliest: Many[tuple[float, int, TreeNode, GrowingTree]]) -> int:
+        """How many nodes make the most of a step's time."""
+        best, most, total = 0, 0.0, 0.0
+        for size, (minus, *_) in enumerate(likeliest, 1):
+            total -= minus
+            seconds = self._curve.at(size)
+            if not seconds:
+                return len(likeliest)  # nothing is known yet
+            if total / (seconds + TELL_S) >= most:
+                best, most = size, total / (seconds + TELL_S)
+        return best
+
+    def _drawn(self, growths: list[Growth], logits: torch.Tensor) -> list[OfferRow]:
+        """New nodes behind all that were fed; where a grammar fails, that sequence has none."""
+        try:
+            return self._draw(growths, logits)
+        except Exception:
+            log.exception("a step of the draft failed")
+        rows, at = [], 0
+        for growth in growths:
+            end = at + len(growth.nodes)
+            try:
+                rows += self._draw([growth], logits[at:end])
+            except Exception as error:
+                self._drop(growth, error)
+            at = end
+        return rows
+
+    def _draw(self, growths: list[Growth], logits: torch.Tensor) -> list[OfferRow]:
+        fed = [(growth.growing, node) for growth in growths for node in growth.nodes]
+        if not fed:
+            return []
+        for growth in growths:
+            sequence = growth.growing.sequence
+            if growth.nodes and sequence.processor is not None:
+                sequence.processor.take(sequence.ids)
+        edited = [
+            (growing.sequence.processor, (_path(node), ()))
+            if growing.sequence.processor
+            else (None, NOT_DRAFTED)
+            for growing, node in fed
+        ]
+        draws = self._backend.draw(
+            DrawBatch(
+                logits,
+                self._sampling(tuple(growing.sequence.row.seq_id for growing, _ in fed)),
+                np.array([node.position + 1 for _, node in fed], np.int32),
+                vocab_size=self._num_ids,
+                top_m=1,
+                num_guesses=max(growing.asked.num_guesses for growing, _ in fed),
+                edits=logits_edits(edited, logits.shape[1], self._grammars.filler, is_last=True),
+            )
+        )
+        found = zip(fed, draws.guesses.tolist(), draws.prob.tolist(), strict=True)
+        children: dict[int, list[TreeNode]] = {}
+        for at, ((growing, node), guesses, prob) in enumerate(found):
+            if not draws.error[at]:
+                behind = children.setdefault(growing.sequence.row.seq_id, [])
+                behind += _children(growing, node, guesses, prob)
+        return [
+            self._offer(self._trees[seq_id], nodes) for seq_id, nodes in children.items() if nodes
+        ]
+
+    def _offer(self, growing: GrowingTree, nodes: list[TreeNode]) -> OfferRow:
+        first = growing.num_named + 1
+        for node in nodes:
+            growing.num_named += 1
+            node.name = growing.num_named
+        growing.hungry += nodes
+        root = growing.tree.root
+        return OfferRow(
+            seq_id=growing.asked.seq_id,
+            num_committed=growing.asked.num_committed,
+            first=first,
+            parents=tuple(0 if n.parent is root else n.parent.name for n in nodes if n.parent),
+            tokens=tuple(node.token for node in nodes),
+            edges=tuple(node.edges[DRAFT] for node in nodes),
+        )
+
+    def _trouble(self, row: GrowRow, sequence: WorkerSequence) -> DraftStop | None:
+        """Why the draft cannot follow any more."""
+        if max(row.committed, default=0) >= self._runner.num_embeddings:
+            return DraftStop.VOCABULARY
+        return DraftStop.CONTEXT if row.num_committed >= self._runner.context_len else None
+
+    def _stop(self, sequence: WorkerSequence, stop: DraftStop) -> None:
+        sequence.draft_stop = stop
+        self._runner.rollback(sequence.cache, 0)
+        self._trees.pop(sequence.row.seq_id, None)
+        row = OfferRow(sequence.row.seq_id, len(sequence.ids), 0, (), (), (), stop)
+        self._stopped.append(row)
+
+    def _drop(self, growth: Growth, error: Exception) -> None:
+        """Follow a sequence no more. Raises the error if several in a row were dropped."""
+        sequence = growth.growing.sequence
+        log.error("the draft cannot follow sequence %d: %s", sequence.row.seq_id, error)
+        self._stop(sequence, DraftStop.FAILED)
+        self._num_failed += 1
+        if self._num_failed >= MAX_FAILED:
+            raise error
+
+    def _each_alone(self, growths: list[Growth]) -> tuple[list[Growth], torch.Tensor]:
+        """Those that can be computed, and their logits; the others are not followed any more.
+
+        Raises if several in a row cannot: it is no sequence's fault then.
+        """
+        done, logits = [], []
+        for growth in growths:
+            try:
+                logits.append(self._runner.forward([growth.chunk]))
+                done.append(growth)
+                self._num_failed = 0
+            except Exception as error:
+                self._drop(growth, error)
+        return done, torch.cat(logits) if logits else torch.empty(0, self._runner.vocab_size)
+
+    def _give_up(self, growths: list[Growth]) -> None:
+        """No pages for all of them: trees grow no more, then the last text waits for a commit.
+
+        Commits give back what trees hold; where there are none, that text is not followed.
+        """
+        for growth in growths:
+            growth.growing.hungry += growth.nodes
+        if grown := [growth.growing for growth in growths if growth.growing.fed]:
+            for growing in grown:
+                growing.is_over = True
+            return
+        last = growths[-1].growing
+        last.is_over = True
+        if not any(growing.fed for growing in self._trees.values()):
+            self._stop(last.sequence, DraftStop.PAGES)
+
+
+def _chunk(growing: GrowingTree, nodes: list[TreeNode]) -> Segment:
+    """These nodes, and before a root all that it follows and has no row yet."""
+    cache, places = growing.sequence.cache, {id(n): n.place for n in growing.fed}
+    behind = [] if growing.fed else growing.sequence.ids[cache.len : growing.first]
+    for node in nodes:
+        places[id(node)] = len(places)
+    parents = [-1 if n.parent is None else places[id(n.parent)] for n in (*growing.fed, *nodes)]
+    tokens = [*behind, *(node.token for node in nodes)]
+    return Segment(cache, tokens, len(nodes), parents, root=growing.first)
+
+
+def _path(node: TreeNode) -> list[int]:
+    """The tokens from the root, itself left out, to a node."""
+    tokens = []
+    while node.parent is not None:
+        tokens.append(node.token)
+        node = node.parent
+    return tokens[::-1]
+
+
+def _children(
+    growing: GrowingTree, node: TreeNode, guesses: list[int], prob: float
+) -> list[TreeNode]:
+    """The guesses behind a node that are worth offering, best first."""
+    is_sampled, found = growing.sequence.row.sampling.temperature > 0, []
+    for rank, token in enumerate(guesses):
+        if token < 0:
+            break
+        known = node.children.get(token)
+        edge = draft_edge(prob, rank, is_sampled)
+        chance = node.chance * growing.tree.chance_of(edge)
+        if known is None and chance < LEAST * growing.asked.min_chance:
+            break
+        child = growing.tree.add(node, token, DRAFT, edge)
+        if child is None:
+            break
+        if known is None:
+            found.append(child)
+    return found
