@@ -107,6 +107,7 @@ class TargetClient:
             self._streams.left.append(sequence.seq_id)
             await self.close_left()
             plan = self._scheduler.plan(k, group)
+        plan.num_nodes = self._scheduler.num_nodes(plan, self.num_free_pages)
         return plan
 
     async def close_left(self) -> None:

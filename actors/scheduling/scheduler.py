@@ -13,6 +13,7 @@ from outrider.actors.runner.kv.prefix_hash import PrefixHasher
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence, State
 
+MAX_ROW_NODES = 64  # of one row's proposal in a round: where a forward is flat, it is so up to here
 MIN_CHUNK = 16  # a prompt makes at least this progress each round, however full the batch
 MAX_TOLD = 64  # rows of one round whose log-probabilities people are told; or one a sequence
 AGING_S = 30.0  # waiting so long is worth a step of priority: nobody starves
@@ -41,6 +42,7 @@ class SchedulerOutput:
 
     rows: list[Sequence] = field(default_factory=list)  # get a verdict
     prefill: list[tuple[Sequence, int]] = field(default_factory=list)  # and the tokens to compute
+    num_nodes: int = MAX_K  # of a proposal: as many as there are pages for, whatever the rows draft
 
     @property
     def sequences(self) -> list[Sequence]:
@@ -167,6 +169,12 @@ class Scheduler:
         return plan
 
     # pages
+
+    def num_nodes(self, plan: SchedulerOutput, num_free: int) -> int:
+        """Tokens of a proposal that each row of a round may have, since pages are free."""
+        spare = num_free - plan.num_prompt_tokens // self.limits.page_size
+        each = (spare - 2 * len(plan.sequences)) // max(1, len(plan.rows))
+        return max(MAX_K, min(MAX_ROW_NODES, each * self.limits.page_size))
 
     def _pages(self, num_rows: int) -> int:
         return -(-num_rows // self.limits.page_size)

@@ -31,7 +31,6 @@ FLOOR = 0.005  # the least chance that is looked at: what a price may come to is
 SMOOTHING = 1 / 8
 NUM_NAMES = 1024  # of nodes, before those that are gone are forgotten
 NUM_REMEMBERED = 64  # committed positions whose nodes late offers may hang from
-MAX_ROW_NODES = 64  # of one row's tree in one round
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +42,8 @@ class Followed:
     sequence: Sequence
     tree: SpeculationTree
     num_told: int  # committed length that the draft knows of
-    names: dict[int, TreeNode | int] = field(
-        default_factory=dict
-    )  # by the draft; committed: position
+    # By the draft's names; of what was committed, its position.
+    names: dict[int, TreeNode | int] = field(default_factory=dict)
     is_opened: bool = False  # on the draft
     is_told: bool = False  # to grow it
     is_stopped: bool = False  # the draft does not follow it any more
@@ -178,7 +176,7 @@ class AheadDraft:
             self._drawn.passes = []
         num_tokens = len(plan.rows) + sum(len(each.tokens) for each in proposals.values())
         num_tokens += plan.num_prompt_tokens
-        chosen = await self._choose(rows, num_tokens)
+        chosen = await self._choose(rows, num_tokens, plan.num_nodes)
         asyncio.get_running_loop().call_soon(self._tell)
         return proposals | {seq_id: _proposal(nodes) for seq_id, nodes in chosen.items() if nodes}
 
@@ -192,9 +190,11 @@ class AheadDraft:
         self._statistics.count(f"forecast_{found}", "")
         return found
 
-    async def _choose(self, rows: list[Sequence], num_tokens: int) -> dict[int, list[TreeNode]]:
+    async def _choose(
+        self, rows: list[Sequence], num_tokens: int, most: int
+    ) -> dict[int, list[TreeNode]]:
         """The nodes of each, once no step of the draft is worth waiting for."""
-        chosen, worth = self._worth(rows, num_tokens)
+        chosen, worth = self._worth(rows, num_tokens, most)
         loop = asyncio.get_running_loop()
         end = loop.time() + MAX_STEPS * (self._step_s + self._hops_s)
         while self._price is not None and loop.time() < end:
@@ -210,13 +210,13 @@ class AheadDraft:
                     await self._offered.wait()
             except TimeoutError:
                 end = 0.0
-            chosen, worth = self._worth(rows, num_tokens)
+            chosen, worth = self._worth(rows, num_tokens, most)
             self._brought += (worth - before) - self._brought * SMOOTHING
             self._promised += promised - self._promised * SMOOTHING
         return chosen
 
     def _worth(
-        self, rows: list[Sequence], num_tokens: int
+        self, rows: list[Sequence], num_tokens: int, most: int
     ) -> tuple[dict[int, list[TreeNode]], float]:
         """The nodes of each that are worth their place, and what they are worth in tokens; where k
         is given, a chain.
@@ -234,7 +234,7 @@ class AheadDraft:
         trees = [
             (
                 self._followed[sequence.seq_id].tree.root,
-                self._draft_length.num_nodes(sequence, MAX_ROW_NODES),
+                self._draft_length.num_nodes(sequence, most),
                 sequence.num_left - 1,
             )
             for sequence in free

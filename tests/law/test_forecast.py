@@ -128,3 +128,16 @@ async def test_rejection_finishes_in_the_same_pipeline(engine_of, pipeline):
         assert got[len(drawn) :] == expected
         assert engine.statistics.snapshot().num_accepted > 20
         await drained(engine)
+
+
+@pytest.mark.parametrize("pipeline", RIDING)
+async def test_a_small_pool_fails_no_round(engine_of, pipeline, caplog):
+    """Proposals are as large as there are pages for, and whoever has none waits."""
+    config = {"kv_tokens": 320, "max_batch": 4, "pipeline": pipeline}
+    async with engine_of("demo", "own", **config) as engine:
+        batch = requests(8, {"temperature": 0.0}, 4096, seed=7)
+        expected = await alone(engine, batch)
+        asked = [speculating(each) for each in batch]
+        assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
+        await drained(engine)
+    assert "a round of" not in caplog.text

@@ -7,6 +7,7 @@ from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K, SamplingParams
 from outrider.actors.scheduling.scheduler import (
     AGING_S,
+    MAX_ROW_NODES,
     MAX_TOLD,
     MIN_CHUNK,
     Scheduler,
@@ -193,6 +194,21 @@ def test_a_batch_is_bounded():
 
 def test_the_longest_sequence_has_room_for_the_longest_proposal():
     assert scheduler(num_pages=4).limits.max_len == 4 * 16 - MAX_K
+
+
+def test_a_proposal_is_as_wide_as_there_are_pages_for():
+    subject = scheduler()
+    sequences = [sequence(i) for i in range(4)]
+    for each in sequences:
+        subject.add(each)
+    admitted(subject)
+    plan = subject.plan(4)
+    assert (plan.num_nodes, len(plan.rows)) == (MAX_K, 4)
+    assert subject.num_nodes(plan, 100) == MAX_ROW_NODES
+    # 16 tokens of prompts take a page, and each row may begin two of its own.
+    assert subject.num_nodes(plan, 1 + 2 * 4 + 4 * 3) == 3 * 16
+    assert subject.num_nodes(plan, 0) == MAX_K  # that there is room for this is seen to before
+    assert subject.num_nodes(subject.plan(0, []), 100) == MAX_ROW_NODES
 
 
 def test_the_queue_is_bounded():
