@@ -45,7 +45,8 @@ from outrider.actors.lookahead.fixed import FixedController
 CHOOSE_FIRST, CHOOSE = 60, 300  # rounds in which a setting is chosen
 FIRST, ROUNDS = 500, 1500  # in which a policy is measured: those before do not count, it may learn
 QUICK = 4  # times fewer rounds, but for the first
-SHOWN = ("lockstep", "ahead", "best chain", "present controller")
+TREE = "one tree, one price"
+SHOWN = ("lockstep", "ahead", "best chain", "present controller", TREE)
 LARGE = ("loaded", "h100-8b/1b")
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 REAL_ROUNDS = 300, 900
@@ -123,8 +124,9 @@ def figures(world, is_quick):
 def table(found):
     """Markdown: a line a world; policies as times plain decoding, plain in tokens/s."""
     lines = [
-        f"| world | none, tokens/s | {' | '.join(SHOWN)} | present / best chain | first 500 |",
-        "|---|" + "---|" * (len(SHOWN) + 3),
+        f"| world | none, tokens/s | {' | '.join(SHOWN)} | present / best chain | first 500 | "
+        "tree / best of all others |",
+        "|---|" + "---|" * (len(SHOWN) + 4),
     ]
     return "\n".join([*lines, *(line(title, figure) for title, figure in found.items())])
 
@@ -139,9 +141,11 @@ def line(title, figure):
     against = present[0] / figure["best chain"][0]
     mark = "**" if against < 0.98 or present[0] < 0.98 * plain else ""
     begun = present[2] / plain
-    return (
-        f"| {title} | {plain:.1f} | {' | '.join(cells)} | {mark}{against:.2f}{mark} | {begun:.2f} |"
-    )
+    others = max(each[0] for name, each in figure.items() if name != TREE)
+    tree = figure[TREE][0] / others
+    bold = "**" if tree < 0.98 else ""
+    cells += [f"{mark}{against:.2f}{mark}", f"{begun:.2f}", f"{bold}{tree:.2f}{bold}"]
+    return f"| {title} | {plain:.1f} | {' | '.join(cells)} |"
 
 
 def measure():

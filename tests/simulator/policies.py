@@ -78,7 +78,11 @@ def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
 
 
 def tree(machine: Machine, has_draft: bool) -> Sequence[Setting]:
-    """One tree, one price, the draft in a process of its own."""
+    """One tree, one price, the draft in a process of its own; on a shared device it would wait for
+    the target's turn with all that it grows, so there it is what serves now.
+    """
+    if machine.is_shared:
+        return present(machine, has_draft)
     return [Setting(Pipeline.AHEAD, Price, ALL if has_draft else COPIES)]
 
 
