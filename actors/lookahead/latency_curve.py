@@ -83,6 +83,11 @@ class TimeCurve:
             curve.add(cell.tokens.value, cell.seconds.value, cell.measured_in)
         return curve
 
+    @property
+    def most_tokens(self) -> float:
+        """Of what was measured; 0 while nothing is known."""
+        return self._points[-1][0] if self._points else 0.0
+
     def covers(self, num_tokens: float) -> bool:
         """Whether so many tokens lie within what was measured."""
         points = self._points

@@ -19,6 +19,7 @@ from outrider.actors.scheduling.sampling_params import MAX_K
 SMOOTHING = 1 / 32  # of tokens and seconds that are made
 PERIOD = 32  # rounds between two looks at whether drafting pays
 AUDIT = 16  # plain rounds, to compare
+FEW, GROWTH = 8, 2  # tokens that any forward may have; times the most that one had so far
 DOUBTFUL = 1.3  # times what plain rounds would make: more than that needs no proof
 
 PRICED = DraftChoice(MAX_K, 1, MAX_K, Reason.PRICED)
@@ -60,8 +61,11 @@ class Price:
     def choose(self, num_rows: int) -> DraftChoice:
         key = num_rows.bit_length()
         load = self._loads.get(key)
-        if load is None:
-            load = self._loads[key] = _Load(self._load.curve.copy())
+        if load is None:  # as it was a moment ago, until it is measured
+            last = self._load
+            load = _Load(last.curve.copy(), tokens=last.tokens, seconds=last.seconds)
+            load.curve.refresh(self._round)
+            self._loads[key] = load
         self._load = load
         return load.choice
 
@@ -113,12 +117,15 @@ class Price:
     def worth(self, chances: Sequence[float], num_tokens: int) -> tuple[int, float]:
         """How many of these, likeliest first, are worth their place in a forward that has so many
         tokens already, and what they are worth. Where the curve has steps, all up to one may be
-        where the first is not.
+        where the first is not. No forward is much larger than those that were measured.
         """
         best, worth, total = 0, 0.0, 0.0
         curve, rate = self._load.curve, self.rate
-        first = curve.at(num_tokens)
-        for more, chance in enumerate(chances, 1):
+        if not rate:  # nothing is known: what is likelier than not
+            likely = [chance for chance in chances if chance > 0.5]
+            return len(likely), sum(likely)
+        first, most = curve.at(num_tokens), max(FEW, round(GROWTH * curve.most_tokens))
+        for more, chance in enumerate(chances[: max(0, most - num_tokens)], 1):
             total += chance
             gain = total - rate * (curve.at(num_tokens + more) - first)
             if gain > worth:

@@ -7,7 +7,7 @@ once, unless one more step of the draft is worth more than what is made in the t
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
@@ -15,91 +15,23 @@ from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.followed import Followed
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import NOTHING, Fallback, Proposal, Proposals
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import AnyMessage, Close, Grow, Offers, Open
-from outrider.actors.transport.rows import GrowRow, OfferRow
+from outrider.actors.transport.rows import GrowRow
 from outrider.actors.transport.worker_client import WorkerClient
-from outrider.actors.trees.chances import NUM_FIRST, NUM_GUESSES, Chances, Edge
+from outrider.actors.trees.chances import NUM_FIRST, NUM_GUESSES, Chances
 from outrider.actors.trees.tree import SpeculationTree, TreeNode, likeliest, proposal_of
 
 MAX_STEPS = 8  # that a round waits for
-GROWN = 0.15  # of a place's price: what is not worth one now may be after the next verdict
+GROWN = 0.15  # of a place's price: may pay after the next verdict; found by trial on two cores
 FLOOR = 0.005  # the least chance that is looked at: what a price may come to is more
 SMOOTHING = 1 / 8
-NUM_NAMES = 1024  # of nodes, before those that are gone are forgotten
-NUM_REMEMBERED = 64  # committed positions whose nodes late offers may hang from
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Followed:
-    """A sequence's tree, and what the draft knows of it."""
-
-    sequence: Sequence
-    tree: SpeculationTree
-    num_told: int  # committed length that the draft knows of
-    # By the draft's names; of what was committed, its position.
-    names: dict[int, TreeNode | int] = field(default_factory=dict)
-    is_opened: bool = False  # on the draft
-    is_told: bool = False  # to grow it
-    is_stopped: bool = False  # the draft does not follow it any more
-
-    @property
-    def is_grown(self) -> bool:
-        """By the draft."""
-        return self.is_opened and not self.is_stopped
-
-    def forget_draft(self) -> None:
-        """Another draft has names of its own."""
-        self.is_opened = self.is_told = self.is_stopped = False
-        self.names.clear()
-        for node in self.tree.root.subtree():
-            node.name = 0
-
-    def catch_up(self) -> None:
-        """Take in what was committed."""
-        tokens = self.sequence.since(self.tree.num_committed)
-        if not tokens:
-            return
-        path = self.tree.commit(tokens)
-        self.names |= {node.name: node.position for node in path if node.name}
-        if len(self.names) > NUM_NAMES:
-            self._forget_names()
-
-    def _forget_names(self) -> None:
-        """Of what is gone, and of what was committed long ago."""
-        first = self.tree.num_committed - NUM_REMEMBERED
-        names: dict[int, TreeNode | int] = {
-            name: at for name, at in self.names.items() if isinstance(at, int) and at >= first
-        }
-        nodes = self.tree.root.subtree()
-        self.names = names | {node.name: node for node in nodes if node.name}
-
-    def take(self, row: OfferRow) -> None:
-        """Hang each node where it belongs by now; drop it where that has gone."""
-        self.catch_up()
-        told = zip(row.parents, row.tokens, row.edges, strict=True)
-        for name, (parent, token, edge) in enumerate(told, row.first):
-            behind = self.names.get(parent) if parent else row.num_committed - 1
-            if isinstance(behind, int) or (behind and self.tree.holds(behind)):
-                self._take_one(name, behind, token, edge)
-
-    def _take_one(self, name: int, behind: TreeNode | int, token: int, edge: Edge) -> None:
-        if isinstance(behind, int):
-            position = behind + 1
-            if position < self.sequence.num_committed:
-                if self.sequence.since(position)[0] == token:
-                    self.names[name] = position
-                return
-            behind = self.tree.root
-        node = self.tree.add(behind, token, DRAFT, edge)
-        if node is not None:
-            node.name = node.name or name
-            self.names[name] = node
 
 
 class AheadDraft:
@@ -163,9 +95,10 @@ class AheadDraft:
         drawn = [sequence for sequence in plan.rows if _is_drawn(sequence)]
         rows = [sequence for sequence in plan.rows if not _is_drawn(sequence)]
         for sequence in rows:
-            tree = self._of(sequence).tree
+            followed = self._of(sequence)
+            followed.catch_up()
             for guess in (given.get(sequence.seq_id, NOTHING), fill(sequence)):
-                _offer(tree, guess)
+                followed.offer(guess)
         self._untold = [sequence for sequence in plan.sequences if not _is_drawn(sequence)]
         proposals: Proposals = {}
         if drawn:
@@ -248,7 +181,11 @@ class AheadDraft:
 
     def _next_step(self, rows: list[Sequence], price: float) -> tuple[float, float]:
         """Seconds that another step takes, and what its nodes would be worth in tokens."""
-        grown = [self._followed[s.seq_id] for s in rows if self._draft_length.draft_k(s)]
+        grown = [
+            self._followed[sequence.seq_id]
+            for sequence in rows
+            if sequence.request.speculation.k is None and self._draft_length.draft_k(sequence)
+        ]
         grown = [followed for followed in grown if followed.is_grown]
         if not grown or not self._step_s:
             return 0.0, 0.0
@@ -338,17 +275,9 @@ class AheadDraft:
 
 def _is_drawn(sequence: Sequence) -> bool:
     """Whether its drafts are drawn, and accepted or rejected by chance."""
-    mode, temperature = sequence.request.speculation.verification, sequence.request.sampling
-    return mode is VerificationMode.REJECTION and temperature.temperature > 0
-
-
-def _offer(tree: SpeculationTree, guess: Proposal) -> None:
-    """Somebody else's chain; the place of a token is all that is said of it."""
-    node: TreeNode | None = tree.root
-    for place, token in enumerate(guess.tokens):
-        if node is None:
-            return
-        node = tree.add(node, token, guess.drafter, place)
+    request = sequence.request
+    is_rejection = request.speculation.verification is VerificationMode.REJECTION
+    return is_rejection and request.sampling.temperature > 0
 
 
 def _chain(root: TreeNode, length: int) -> list[TreeNode]:

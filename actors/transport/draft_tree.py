@@ -13,7 +13,9 @@ from outrider.actors.errors import ProtocolViolation
 def check_parents(num_tokens: int, parents: Many[int]) -> None:
     """Raises ProtocolViolation unless these are the parents of so many tokens."""
     if parents and len(parents) != num_tokens:
-        raise ProtocolViolation(f"Got {len(parents)} parents of {num_tokens} tokens")
+        raise ProtocolViolation(
+            f"Got {len(parents)} parents of {num_tokens} tokens, expected {num_tokens} or none"
+        )
     for own, parent in enumerate(parents):
         if not 0 <= parent <= own:
             raise ProtocolViolation(f"Got parent {parent} of token {own}, expected 0 to {own}")

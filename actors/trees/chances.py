@@ -75,7 +75,8 @@ class Chances:
         for node in offered:
             if node.edges.get(DRAFT, 1) % NUM_RANKS == 0:
                 if self._seen >= MEMORY:
-                    self._hits, self._seen = self._hits / 2, self._seen / 2
+                    self._hits *= 1 - 1 / MEMORY
+                    self._seen *= 1 - 1 / MEMORY
                 self._hits, self._seen = self._hits + (node.token == token), self._seen + 1
             for key in node.edges.items():
                 hits, seen = self._counts.get(key, (0.0, 0.0))

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import ProtocolViolation
-from outrider.actors.transport.draft_tree import parent_rows
 from outrider.actors.transport.rows import SparseRow, VerifyRow
 from outrider.kernels.contract.arrays import F32, I32, U8
 from outrider.kernels.contract.logits_edits import LogitsEdits
@@ -97,7 +96,7 @@ def _trees(rows: Many[VerifyRow], sampling: SamplingMetadata) -> Trees:
 
 
 def _parents(row: VerifyRow) -> Many[int]:
-    return row.parents or [max(0, at - 1) for at in parent_rows(len(row.tokens), ())]
+    return row.parents or [max(0, own - 1) for own in range(len(row.tokens))]
 
 
 def _drawn(

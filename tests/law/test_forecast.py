@@ -85,6 +85,24 @@ async def test_without_a_draft(engine_of, models, pipeline):
             assert (engine.statistics.snapshot().num_drafted > 0) is ("ngram" in drafters)
 
 
+@pytest.mark.parametrize("pipeline", [*RIDING, "lockstep"])
+@pytest.mark.parametrize("lookahead", ["fixed", "adaptive"])
+async def test_a_prediction_helps_where_no_draft_does(engine_of, pipeline, lookahead):
+    """It is of the text as it stands now, though no draft hears of what was committed."""
+    config = {"has_draft": False, "drafters": ("prediction",), "lookahead": lookahead}
+    async with engine_of("demo", "own", pipeline=pipeline, **config) as engine:
+        batch = requests(6, {"temperature": 0.0}, 4096, seed=8)
+        expected = await alone(engine, batch)
+        asked = [
+            replace(speculating(each), prediction_ids=tuple(ids))
+            for each, (ids, _, _) in zip(batch, expected, strict=True)
+        ]
+        engine.statistics.reset()
+        assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
+        num_tokens = sum(len(ids) for ids, _, _ in expected)
+        assert engine.statistics.snapshot().num_accepted > num_tokens // 2
+
+
 @pytest.mark.parametrize("pipeline", RIDING)
 async def test_mixed_k_and_more_requests_than_places(engine_of, pipeline):
     executor = UnreliableExecutor(trouble=0.2)

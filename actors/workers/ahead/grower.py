@@ -10,7 +10,6 @@ import heapq
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -23,8 +22,15 @@ from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Offers
 from outrider.actors.transport.rows import GrowRow, OfferRow
-from outrider.actors.trees.chances import Chances, draft_edge
+from outrider.actors.trees.chances import Chances
 from outrider.actors.trees.tree import SpeculationTree, TreeNode
+from outrider.actors.workers.ahead.growing_tree import (
+    GrowingTree,
+    Growth,
+    children_of,
+    chunk_of,
+    path_of,
+)
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.model_worker import WorkerSequence
@@ -36,45 +42,9 @@ SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row 
 MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: what comes next waits for it
 MAX_STEP_NODES = 64
-TELL_S = 0.0005  # that the coordinator takes to hear of a step, beside whatever its core computes
-LEAST = 1.0  # of the chance that is worth a place in a step, for a node to be offered
+TELL_S = 0.0005  # of the coordinator's core, to hear of a step; found by trial on two cores
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class GrowingTree:
-    """One sequence's."""
-
-    sequence: WorkerSequence
-    asked: GrowRow
-    tree: SpeculationTree
-    fed: list[TreeNode] = field(default_factory=list)  # the root first; rows in this order
-    hungry: list[TreeNode] = field(default_factory=list)  # not fed
-    num_named: int = 0
-    is_over: bool = False  # until the next GROW: there are no pages
-
-    @property
-    def first(self) -> int:
-        """The root's row."""
-        return self.tree.root.position
-
-    def is_worth_feeding(self, node: TreeNode, context_len: int) -> bool:
-        depth = node.position - self.first
-        return (
-            node.chance >= self.asked.min_chance
-            and depth < self.asked.max_depth
-            and node.position < context_len
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """One sequence's part in a step."""
-
-    growing: GrowingTree
-    chunk: Segment
-    nodes: list[TreeNode]  # fed by it, whose logits are its rows
 
 
 class Grower:
@@ -202,7 +172,7 @@ class Grower:
                 chosen.setdefault(id(growing), (growing, []))[1].append(node)
         for growing, nodes in chosen.values():
             nodes.sort(key=lambda node: node.position)  # those at one place share their noise
-            growths.append(Growth(growing, _chunk(growing, nodes), nodes))
+            growths.append(Growth(growing, chunk_of(growing, nodes), nodes))
             growing.hungry = [node for node in growing.hungry if node not in nodes]
         return growths
 
@@ -243,7 +213,7 @@ class Grower:
             if growth.nodes and sequence.processor is not None:
                 sequence.processor.take(sequence.ids)
         edited = [
-            (growing.sequence.processor, (_path(node), ()))
+            (growing.sequence.processor, (path_of(node), ()))
             if growing.sequence.processor
             else (None, NOT_DRAFTED)
             for growing, node in fed
@@ -264,7 +234,7 @@ class Grower:
         for at, ((growing, node), guesses, prob) in enumerate(found):
             if not draws.error[at]:
                 behind = children.setdefault(growing.sequence.row.seq_id, [])
-                behind += _children(growing, node, guesses, prob)
+                behind += children_of(growing, node, guesses, prob)
         return [
             self._offer(self._trees[seq_id], nodes) for seq_id, nodes in children.items() if nodes
         ]
@@ -337,44 +307,3 @@ class Grower:
         last.is_over = True
         if not any(growing.fed for growing in self._trees.values()):
             self._stop(last.sequence, DraftStop.PAGES)
-
-
-def _chunk(growing: GrowingTree, nodes: list[TreeNode]) -> Segment:
-    """These nodes, and before a root all that it follows and has no row yet."""
-    cache, places = growing.sequence.cache, {id(n): n.place for n in growing.fed}
-    behind = [] if growing.fed else growing.sequence.ids[cache.len : growing.first]
-    for node in nodes:
-        places[id(node)] = len(places)
-    parents = [-1 if n.parent is None else places[id(n.parent)] for n in (*growing.fed, *nodes)]
-    tokens = [*behind, *(node.token for node in nodes)]
-    return Segment(cache, tokens, len(nodes), parents, root=growing.first)
-
-
-def _path(node: TreeNode) -> list[int]:
-    """The tokens from the root, itself left out, to a node."""
-    tokens = []
-    while node.parent is not None:
-        tokens.append(node.token)
-        node = node.parent
-    return tokens[::-1]
-
-
-def _children(
-    growing: GrowingTree, node: TreeNode, guesses: list[int], prob: float
-) -> list[TreeNode]:
-    """The guesses behind a node that are worth offering, best first."""
-    is_sampled, found = growing.sequence.row.sampling.temperature > 0, []
-    for rank, token in enumerate(guesses):
-        if token < 0:
-            break
-        known = node.children.get(token)
-        edge = draft_edge(prob, rank, is_sampled)
-        chance = node.chance * growing.tree.chance_of(edge)
-        if known is None and chance < LEAST * growing.asked.min_chance:
-            break
-        child = growing.tree.add(node, token, DRAFT, edge)
-        if child is None:
-            break
-        if known is None:
-            found.append(child)
-    return found

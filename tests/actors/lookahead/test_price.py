@@ -32,11 +32,20 @@ def stepped(num_tokens):
     return 0.004 * -(-num_tokens // 8)
 
 
-def test_before_anything_is_known_all_is_hoped_for():
+def test_before_anything_is_known_what_is_likelier_than_not_is_tried():
     price = Price()
-    price.choose(1)
+    price.choose(64)
     assert price.rate == 0
-    assert price.worth([0.9, 0.01], 1) == (2, pytest.approx(0.91))
+    assert price.worth([0.9, 0.6, 0.4, 0.01], 64) == (2, pytest.approx(1.5))
+
+
+def test_no_forward_is_much_larger_than_any_that_was_seen():
+    """What was not measured is hoped for, so a first round would be as large as the trees are."""
+    price = Price()
+    told(price, flat, (0,), 0, 4, num_rows=8)
+    assert price.worth([0.9] * 500, 8)[0] == 2 * 8 - 8
+    told(price, flat, (3,), 3, 4, num_rows=8)
+    assert price.worth([0.9] * 500, 8)[0] == 2 * 8 * 4 - 8
 
 
 def test_where_tokens_cost_nothing_all_are_worth_their_place():
@@ -68,11 +77,13 @@ def test_a_step_is_looked_beyond():
 def test_what_is_known_of_one_load_is_a_beginning_for_another():
     price = Price()
     told(price, steep, range(9), 2, 300)
+    rate = price.rate
     price.choose(8)
-    assert price.rate == 0
-    assert price.worth([0.9, 0.01], 8)[0] == 2  # until it is seen what is made there
+    assert price.rate == rate
+    told(price, steep, (0,), 0, 1, num_rows=8)
+    assert price.rate == pytest.approx(8 / 0.009)  # what is made there is known after one round
     price.choose(1)
-    assert price.rate > 0
+    assert price.rate == rate
 
 
 def test_a_draft_that_makes_rounds_slow_rests():

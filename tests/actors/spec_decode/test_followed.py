@@ -7,8 +7,8 @@ import pytest
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode import ahead
-from outrider.actors.spec_decode.ahead import Followed
+from outrider.actors.spec_decode import followed as module
+from outrider.actors.spec_decode.followed import Followed
 from outrider.actors.transport.rows import OfferRow
 from outrider.actors.trees.chances import Chances
 from outrider.actors.trees.tree import SpeculationTree
@@ -78,7 +78,7 @@ class Draft:
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("num_names", [4, 1024])  # how soon names that are gone are forgotten
 def test_late_offers_hang_where_they_belong(seed, num_names, monkeypatch):
-    monkeypatch.setattr(ahead, "NUM_NAMES", num_names)
+    monkeypatch.setattr(module, "NUM_NAMES", num_names)
     rng, seen = random.Random(seed), followed()
     draft, on_its_way, delivered = Draft(rng), [], set()
     committed = list(PROMPT)

@@ -1,0 +1,91 @@
+"""One sequence's tree in the draft: what was fed, what is hungry, and what comes of a node.
+
+A node that was fed owns a row of the sequence's cache, in the order of feeding, the root's first.
+"""
+
+from dataclasses import dataclass, field
+
+from outrider.actors.lookahead.round_report import DRAFT
+from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.transport.rows import GrowRow
+from outrider.actors.trees.chances import draft_edge
+from outrider.actors.trees.tree import SpeculationTree, TreeNode
+from outrider.actors.workers.model_worker import WorkerSequence
+
+LEAST = 1.0  # of the chance that is worth a place in a step, for a node to be offered
+
+
+@dataclass(slots=True)
+class GrowingTree:
+    """One sequence's."""
+
+    sequence: WorkerSequence
+    asked: GrowRow
+    tree: SpeculationTree
+    fed: list[TreeNode] = field(default_factory=list)  # the root first; rows in this order
+    hungry: list[TreeNode] = field(default_factory=list)  # not fed
+    num_named: int = 0
+    is_over: bool = False  # until the next GROW: there are no pages
+
+    @property
+    def first(self) -> int:
+        """The root's row."""
+        return self.tree.root.position
+
+    def is_worth_feeding(self, node: TreeNode, context_len: int) -> bool:
+        depth = node.position - self.first
+        return (
+            node.chance >= self.asked.min_chance
+            and depth < self.asked.max_depth
+            and node.position < context_len
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One sequence's part in a step."""
+
+    growing: GrowingTree
+    chunk: Segment
+    nodes: list[TreeNode]  # fed by it, whose logits are its rows
+
+
+def chunk_of(growing: GrowingTree, nodes: list[TreeNode]) -> Segment:
+    """These nodes, and before a root all that it follows and has no row yet."""
+    cache, places = growing.sequence.cache, {id(n): n.place for n in growing.fed}
+    behind = [] if growing.fed else growing.sequence.ids[cache.len : growing.first]
+    for node in nodes:
+        places[id(node)] = len(places)
+    parents = [-1 if n.parent is None else places[id(n.parent)] for n in (*growing.fed, *nodes)]
+    tokens = [*behind, *(node.token for node in nodes)]
+    return Segment(cache, tokens, len(nodes), parents, root=growing.first)
+
+
+def path_of(node: TreeNode) -> list[int]:
+    """The tokens from the root, itself left out, to a node."""
+    tokens = []
+    while node.parent is not None:
+        tokens.append(node.token)
+        node = node.parent
+    return tokens[::-1]
+
+
+def children_of(
+    growing: GrowingTree, node: TreeNode, guesses: list[int], prob: float
+) -> list[TreeNode]:
+    """The guesses behind a node that are worth offering, best first."""
+    is_sampled, found = growing.sequence.row.sampling.temperature > 0, []
+    for rank, token in enumerate(guesses):
+        if token < 0:
+            break
+        known = node.children.get(token)
+        edge = draft_edge(prob, rank, is_sampled)
+        chance = node.chance * growing.tree.chance_of(edge)
+        if known is None and chance < LEAST * growing.asked.min_chance:
+            break
+        child = growing.tree.add(node, token, DRAFT, edge)
+        if child is None:
+            break
+        if known is None:
+            found.append(child)
+    return found
