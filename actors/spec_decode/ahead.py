@@ -157,7 +157,7 @@ class AheadDraft:
         chosen: dict[int, list[TreeNode]] = {}
         free: list[Sequence] = []
         for sequence in rows:
-            if self._price is not None and sequence.request.speculation.k is None:
+            if self._is_priced(sequence):
                 free.append(sequence)
             elif length := self._draft_length.draft_k(sequence):
                 root = self._followed[sequence.seq_id].tree.root
@@ -184,7 +184,7 @@ class AheadDraft:
         grown = [
             self._followed[sequence.seq_id]
             for sequence in rows
-            if sequence.request.speculation.k is None and self._draft_length.draft_k(sequence)
+            if self._is_priced(sequence) and self._draft_length.draft_k(sequence)
         ]
         grown = [followed for followed in grown if followed.is_grown]
         if not grown or not self._step_s:
@@ -200,6 +200,10 @@ class AheadDraft:
         while node.children:
             node = max(node.children.values(), key=lambda child: child.chance)
         return node.chance * self._chances.typical
+
+    def _is_priced(self, sequence: Sequence) -> bool:
+        """Whether the price decides; else its chains are as long as somebody asked."""
+        return self._price is not None and sequence.request.speculation.k is None
 
     def _of(self, sequence: Sequence) -> Followed:
         followed = self._followed.get(sequence.seq_id)
@@ -222,20 +226,24 @@ class AheadDraft:
         price = self._price.of(len(sequences)) if self._price else 0.0
         is_cheap = price < self._chances.late_guess
         num_guesses = NUM_GUESSES if is_cheap else NUM_FIRST
+        min_chance = max(FLOOR, min(1.0, GROWN * price))
         for sequence in sequences:
             followed = self._followed.get(sequence.seq_id)
             if followed is None or not followed.is_grown:
                 continue
             committed = sequence.since(followed.num_told)
-            if not self._draft_length.draft_k(sequence) or (followed.is_told and not committed):
+            length = self._draft_length.draft_k(sequence)
+            if not length or (followed.is_told and not committed):
                 continue
+            is_priced = self._is_priced(sequence)
+            depth = sequence.num_left - 1 if is_priced else 2 * length  # this chain and the next
             followed.num_told, followed.is_told = sequence.num_committed, True
             yield GrowRow(
                 seq_id=sequence.seq_id,
                 num_committed=sequence.num_committed,
                 committed=committed,
-                max_depth=max(0, sequence.num_left - 1),
-                min_chance=max(FLOOR, min(1.0, GROWN * price)),
+                max_depth=max(0, min(depth, sequence.num_left - 1)),
+                min_chance=min_chance if is_priced else 0.0,
                 num_guesses=num_guesses,
             )
 

@@ -91,10 +91,11 @@ def test_the_draft_riding_ahead_keeps_the_target_busy_and_beats_lockstep():
 
 
 def test_trees_beat_every_chain():
-    where = world(text="held-out")
-    found = run(where, adaptive(AHEAD), 250, 300).tokens_per_s
+    """Over a long window: in a short one, whoever is faster is at other texts by then."""
+    where, window = world(text="held-out"), (250, 1000)
+    found = run(where, adaptive(AHEAD), *window).tokens_per_s
     for pipeline in (FORECAST, LOCKSTEP):
-        assert found >= 1.02 * run(where, best_setting(where, pipeline), 250, 300).tokens_per_s
+        assert found >= 1.04 * run(where, best_setting(where, pipeline), *window).tokens_per_s
 
 
 @pytest.mark.parametrize(
