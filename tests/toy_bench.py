@@ -38,7 +38,7 @@ class NoText:
 
 def proposing(k, scheduler, statistics, drafters=()):
     length = DraftLength()
-    draft = LockstepDraft(length, scheduler.limits.token_budget, statistics, Trace())
+    draft = LockstepDraft(length, scheduler.limits.token_budget, Trace())
     return Proposer(draft, length, FixedController(k), statistics, drafters)
 
 

@@ -287,11 +287,11 @@ def _proposer(
     draft_length, options = DraftLength(), config.options
     lookahead, has_draft = Lookahead(options.lookahead), config.used_draft is not None
     controller = controller_of(lookahead, options.k, options.fan, pipeline, has_draft)
-    draft: DraftClient = LockstepDraft(draft_length, token_budget, statistics, trace)
+    draft: DraftClient = LockstepDraft(draft_length, token_budget, trace)
     if pipeline is Pipeline.AHEAD:
         fixed = DraftLength()
         fixed.choice = DraftChoice(options.k, 1, options.k, Reason.FIXED)
-        drawn = LockstepDraft(fixed, token_budget, statistics, trace)
+        drawn = LockstepDraft(fixed, token_budget, trace)
         price = controller if isinstance(controller, Price) else None
         draft = AheadDraft(draft_length, price, drawn, statistics, trace)
     elif pipeline is Pipeline.FORECAST:

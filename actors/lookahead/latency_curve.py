@@ -54,6 +54,7 @@ class TimeCurve:
     def __init__(self) -> None:
         self._cells: dict[int, _Cell] = {}
         self._points: list[tuple[float, float]] = []
+        self._at: dict[float, float] = {}  # seconds between them, as far as they were asked for
 
     def add(self, num_tokens: float, seconds: float, round_: int) -> None:
         """A forward that ran in that round."""
@@ -75,6 +76,7 @@ class TimeCurve:
         self._points = sorted(
             (cell.tokens.value, cell.seconds.value) for cell in self._cells.values()
         )
+        self._at.clear()
 
     def copy(self) -> "TimeCurve":
         """The same points, for others to be added to."""
@@ -95,6 +97,12 @@ class TimeCurve:
 
     def at(self, num_tokens: float) -> float:
         """Seconds of one forward; 0 while nothing is known."""
+        seconds = self._at.get(num_tokens)
+        if seconds is None:
+            seconds = self._at[num_tokens] = self._between(num_tokens)
+        return seconds
+
+    def _between(self, num_tokens: float) -> float:
         points = self._points
         if not points:
             return 0.0

@@ -229,7 +229,10 @@ class AheadDraft:
         min_chance = max(FLOOR, min(1.0, GROWN * price))
         for sequence in sequences:
             followed = self._followed.get(sequence.seq_id)
-            if followed is None or not followed.is_grown:
+            if followed is None:
+                continue
+            followed.learn()
+            if not followed.is_grown:
                 continue
             committed = sequence.since(followed.num_told)
             length = self._draft_length.draft_k(sequence)
@@ -253,17 +256,11 @@ class AheadDraft:
             log.warning("got %s from the draft, expected Offers", type(message).__name__)
             return
         step_s, num_tokens = message.step_s, message.num_tokens
+        if self._trace.is_on:
+            told = {"num_tokens": num_tokens, "num_sequences": len(message.rows)}
+            self._trace.span("draft", "step", message.started_s, step_s, **told)
         if num_tokens:
-            self._trace.span(
-                "draft",
-                "step",
-                message.started_s,
-                step_s,
-                num_tokens=num_tokens,
-                num_sequences=len(message.rows),
-            )
             self.passes.append(DraftPasses(1, num_tokens, step_s))
-            self._statistics.add(num_draft_passes=1, num_draft_fed=num_tokens, draft_step_s=step_s)
             self._step_s += (step_s - self._step_s) * (SMOOTHING if self._step_s else 1)
         for row in message.rows:
             followed = self._followed.get(row.seq_id)

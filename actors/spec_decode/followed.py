@@ -10,10 +10,8 @@ from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.transport.rows import OfferRow
-from outrider.actors.trees.chances import Edge
 from outrider.actors.trees.tree import SpeculationTree, TreeNode
 
-NUM_NAMES = 1024  # of nodes, before those that are gone are forgotten
 NUM_REMEMBERED = 64  # committed positions whose nodes late offers may hang from
 
 
@@ -24,8 +22,9 @@ class Followed:
     sequence: Sequence
     tree: SpeculationTree
     num_told: int  # committed length that the draft knows of
-    # By the draft's names; of what was committed, its position.
-    names: dict[int, TreeNode | int] = field(default_factory=dict)
+    nodes: dict[int, TreeNode] = field(default_factory=dict)  # of this tree, by the draft's names
+    positions: dict[int, int] = field(default_factory=dict)  # of what was committed, by name too
+    unlearned: list[list[TreeNode]] = field(default_factory=list)  # paths that came true
     is_opened: bool = False  # on the draft
     is_told: bool = False  # to grow it
     is_stopped: bool = False  # the draft does not follow it any more
@@ -38,28 +37,28 @@ class Followed:
     def forget_draft(self) -> None:
         """Another draft has names of its own."""
         self.is_opened = self.is_told = self.is_stopped = False
-        self.names.clear()
+        self.nodes.clear()
+        self.positions.clear()
         for node in self.tree.root.subtree():
             node.name = 0
 
     def catch_up(self) -> None:
         """Take in what was committed."""
-        tokens = self.sequence.since(self.tree.num_committed)
-        if not tokens:
+        known = self.tree.root.position + 1
+        if known == self.sequence.num_committed:
             return
-        path = self.tree.commit(tokens)
-        self.names |= {node.name: node.position for node in path if node.name}
-        if len(self.names) > NUM_NAMES:
-            self._forget_names()
+        path, kept = self.tree.commit(self.sequence.since(known))
+        self.unlearned.append(path)
+        self.nodes = {node.name: node for node in kept if node.name}
+        self.positions |= {node.name: node.position for node in path if node.name}
+        while len(self.positions) > NUM_REMEMBERED:
+            del self.positions[next(iter(self.positions))]
 
-    def _forget_names(self) -> None:
-        """Of what is gone, and of what was committed long ago."""
-        first = self.tree.num_committed - NUM_REMEMBERED
-        names: dict[int, TreeNode | int] = {
-            name: at for name, at in self.names.items() if isinstance(at, int) and at >= first
-        }
-        nodes = self.tree.root.subtree()
-        self.names = names | {node.name: node for node in nodes if node.name}
+    def learn(self) -> None:
+        """From what was committed, once there is time."""
+        paths, self.unlearned = self.unlearned, []
+        for path in paths:
+            self.tree.learn(path)
 
     def offer(self, guess: Proposal) -> None:
         """Somebody else's chain; the place of a token is all that is said of it."""
@@ -72,21 +71,18 @@ class Followed:
     def take(self, row: OfferRow) -> None:
         """Hang each node where it belongs by now; drop it where that has gone."""
         self.catch_up()
+        root, nodes, positions = self.tree.root, self.nodes, self.positions
         told = zip(row.parents, row.tokens, row.edges, strict=True)
         for name, (parent, token, edge) in enumerate(told, row.first):
-            behind = self.names.get(parent) if parent else row.num_committed - 1
-            if isinstance(behind, int) or (behind and self.tree.holds(behind)):
-                self._take_one(name, behind, token, edge)
-
-    def _take_one(self, name: int, behind: TreeNode | int, token: int, edge: Edge) -> None:
-        if isinstance(behind, int):
-            position = behind + 1
-            if position < self.sequence.num_committed:
-                if self.sequence.since(position)[0] == token:
-                    self.names[name] = position
-                return
-            behind = self.tree.root
-        node = self.tree.add(behind, token, DRAFT, edge)
-        if node is not None:
-            node.name = node.name or name
-            self.names[name] = node
+            behind = nodes.get(parent) if parent else None
+            if behind is None:
+                position = positions.get(parent, -1) if parent else row.num_committed - 1
+                if position < 0:
+                    continue
+                if position < root.position:
+                    if self.sequence.since(position + 1)[0] == token:
+                        positions[name] = position + 1
+                    continue
+                behind = root
+            if (node := self.tree.add(behind, token, DRAFT, edge)) is not None:
+                node.name, nodes[name] = name, node

@@ -185,11 +185,6 @@ class ForecastDraft:
         )
         if message.num_tokens:
             self.passes.append(DraftPasses(1, message.num_tokens, message.step_s))
-            self._statistics.add(
-                num_draft_passes=1,
-                num_draft_fed=message.num_tokens,
-                draft_step_s=message.step_s,
-            )
         for row in message.rows:
             if row.seq_id not in self._opened:
                 continue

@@ -15,7 +15,6 @@ from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.proposer import Fallback, Proposal
 from outrider.actors.spec_decode.proposer import Proposals as Given
-from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Close, Open, Propose, ProposeReply
@@ -31,13 +30,10 @@ log = logging.getLogger(__name__)
 class LockstepDraft:
     """A draft worker in lockstep, or none: each round asks it and waits."""
 
-    def __init__(
-        self, draft_length: DraftLength, token_budget: int, statistics: Statistics, trace: Trace
-    ) -> None:
+    def __init__(self, draft_length: DraftLength, token_budget: int, trace: Trace) -> None:
         self._draft_length = draft_length
         self._trace = trace
         self._token_budget = token_budget
-        self._statistics = statistics
         self._client: WorkerClient | None = None
         self._opened: set[int] = set()  # sequences to close; it may have stopped to follow some
         self._num_told: dict[int, int] = {}  # committed length it knows of, where it follows
@@ -148,14 +144,11 @@ class LockstepDraft:
         }
 
     def _count(self, answer: ProposeReply, num_prompt_tokens: int = 0) -> None:
-        """Into the statistics, the trace and what the controller will be told."""
+        """Into the trace, and what the controller and the statistics will be told."""
         num_passes, seconds = answer.num_passes, answer.step_s
         if num_passes:
             self._trace.span("draft", "propose", answer.started_s, seconds, num_passes=num_passes)
         num_tokens = sum(len(row.tokens) for row in answer.rows) + num_prompt_tokens
-        self._statistics.add(
-            num_draft_passes=num_passes, num_draft_fed=num_tokens, draft_step_s=seconds
-        )
         self.passes.append(DraftPasses(num_passes, num_tokens, seconds))
 
     async def _call(self, ask: Propose) -> ProposeReply | None:

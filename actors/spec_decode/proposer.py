@@ -159,5 +159,10 @@ class Proposer:
     ) -> None:
         """Learn from a round, whose forward took in so many tokens of prompts beside its rows."""
         passes, self.draft.passes = tuple(self.draft.passes), []
+        self._statistics.add(
+            num_draft_passes=sum(each.num_passes for each in passes),
+            num_draft_fed=sum(each.num_tokens for each in passes),
+            draft_step_s=sum(each.seconds for each in passes),
+        )
         num_tokens = len(rows) + sum(row.num_drafted for row in rows) + num_prompt_tokens
         self._controller.observe(RoundReport(tuple(rows), num_tokens, verify_s, round_s, passes))

@@ -6,6 +6,7 @@ Whatever stood in a tree at a committed position counts, judged or not.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Protocol
 
 from outrider.actors.lookahead.round_report import DRAFT
@@ -35,6 +36,7 @@ def draft_edge(prob: float, rank: int, is_sampled: bool) -> Edge:
     return level * NUM_RANKS + sum(rank >= begin for begin in RANKS) + SAMPLED * is_sampled
 
 
+@cache
 def _prior(drafter: str, edge: Edge) -> float:
     """The draft at its word, the rest falling with the rank."""
     if drafter != DRAFT:

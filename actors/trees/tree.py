@@ -8,7 +8,7 @@ trees/chances.py has learned it. A commit walks down: the subtree stays, all els
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, pairwise
 
 from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES
 from outrider.actors.trees.chances import Chances, Edge
@@ -17,7 +17,18 @@ from outrider.actors.trees.chances import Chances, Edge
 class TreeNode:
     """A token, and who expects it behind its parent."""
 
-    __slots__ = ("chance", "children", "edges", "name", "parent", "place", "position", "token")
+    __slots__ = (
+        "chance",
+        "children",
+        "edges",
+        "guesses",
+        "name",
+        "parent",
+        "place",
+        "position",
+        "prob",
+        "token",
+    )
 
     def __init__(self, token: int, parent: "TreeNode | None", position: int) -> None:
         self.token = token
@@ -27,7 +38,10 @@ class TreeNode:
         self.edges: dict[str, Edge] = {}  # by drafter
         self.chance = 1.0
         self.name = 0  # the draft's, see transport/rows.py; 0 where it knows nothing of it
-        self.place = -1  # of its row in the draft's cache, from the root's; -1 before it is fed
+        # Of the draft, once it was fed:
+        self.place = -1  # of its row in the cache, from the root's
+        self.guesses: Sequence[int] = ()  # behind it, best first, its children among them
+        self.prob = 0.0  # of the first
 
     def subtree(self) -> Iterator["TreeNode"]:
         """It and all behind it, parents first."""
@@ -46,52 +60,47 @@ class SpeculationTree:
         self.num_nodes = 0  # the root not counted
         self._chances = chances
 
-    @property
-    def num_committed(self) -> int:
-        """That it knows of."""
-        return self.root.position + 1
-
     def add(self, parent: TreeNode, token: int, drafter: str, edge: Edge) -> TreeNode | None:
         """Somebody offers a node. None where there is no room for another."""
+        chance = parent.chance * self._chances.of(drafter, edge)
         node = parent.children.get(token)
         if node is None:
             if self.num_nodes >= MAX_NODES:
                 return None
             node = parent.children[token] = TreeNode(token, parent, parent.position + 1)
-            node.chance = 0.0
+            node.chance = chance
             self.num_nodes += 1
         node.edges[drafter] = edge
-        chance = parent.chance * self._chances.of(drafter, edge)
         if chance > node.chance:
             node.chance = chance
             if node.children:
                 self._refresh(node)
         return node
 
-    def holds(self, node: TreeNode) -> bool:
-        """Whether a node of a tree that was is still in this one."""
-        while node.parent is not None:
-            node = node.parent
-        return node is self.root
-
     def chance_of(self, edge: Edge) -> float:
         """Of a draft's, behind a node that comes true."""
         return self._chances.of(DRAFT, edge)
 
-    def commit(self, tokens: Sequence[int]) -> list[TreeNode]:
-        """Go on from these: the nodes that came true, the old root first. What was offered at each
-        is learned from.
+    def commit(self, tokens: Sequence[int]) -> tuple[list[TreeNode], list[TreeNode]]:
+        """Go on from these: the nodes that came true, the old root first; and the new root and all
+        behind it, parents first.
         """
         path = [self.root]
         for token in tokens:
-            self._chances.learn(path[-1].children.values(), token)
             found = path[-1].children.get(token)
             path.append(found or TreeNode(token, None, path[-1].position + 1))
         self.root = path[-1]
-        self.root.parent, self.root.chance = None, 1.0
-        self._refresh(self.root)
-        self.num_nodes = sum(1 for _ in self.root.subtree()) - 1
-        return path
+        kept, chance = [self.root], self.root.chance
+        for node in kept:
+            node.chance /= chance
+            kept += node.children.values()
+        self.root.parent, self.num_nodes = None, len(kept) - 1
+        return path, kept
+
+    def learn(self, path: Sequence[TreeNode]) -> None:
+        """From what was offered behind each that came true. It shows in what is offered next."""
+        for node, after in pairwise(path):
+            self._chances.learn(node.children.values(), after.token)
 
     def _refresh(self, top: TreeNode) -> None:
         """The chances behind a node."""

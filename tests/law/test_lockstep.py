@@ -11,7 +11,6 @@ from outrider.actors.errors import PoolExhausted
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams, VerificationMode
 from outrider.actors.spec_decode.lockstep import LockstepDraft
-from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Propose, ProposeReply
@@ -67,7 +66,7 @@ async def test_a_pair_goes_on_without_a_failing_draft(engine_of, monkeypatch):
 
 
 def test_an_answer_about_prompts_only_does_not_clear_a_failure():
-    draft = LockstepDraft(None, 24, Statistics(), Trace(None))
+    draft = LockstepDraft(None, 24, Trace(None))
     ask = Propose((ProposeRow(1, 3, (5,), 2),), ())
     draft.take(ask, ProposeReply((ProposalRow(1, (), (), DraftStop.FAILED),), 0.0, 0.0, 0))
     draft.take(Propose((), (PrefillRow(2, 4),)), ProposeReply((), 0.0, 0.0, 1))

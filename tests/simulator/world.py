@@ -102,12 +102,12 @@ class _Run:
         source: DraftClient
         if setting.pipeline is Pipeline.AHEAD:
             price = controller if isinstance(controller, Price) else None
-            drawn = LockstepDraft(length, TOKEN_BUDGET, self.statistics, trace)
+            drawn = LockstepDraft(length, TOKEN_BUDGET, trace)
             source = AheadDraft(length, price, drawn, self.statistics, trace)
         elif setting.pipeline is Pipeline.FORECAST:
             source = ForecastDraft(length, self.statistics, trace)
         else:
-            source = LockstepDraft(length, TOKEN_BUDGET, self.statistics, trace)
+            source = LockstepDraft(length, TOKEN_BUDGET, trace)
         proposer = Proposer(
             source, length, controller, self.statistics, chosen_drafters(setting.drafters)
         )

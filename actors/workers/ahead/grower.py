@@ -42,6 +42,7 @@ SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row 
 MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: what comes next waits for it
 MAX_STEP_NODES = 64
+PERIOD = 16  # steps between two looks at what they took
 TELL_S = 0.0005  # of the coordinator's core, to hear of a step; found by trial on two cores
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Grower:
         self._sampling = sampling
         self._grammars = grammars
         self._trees: dict[int, GrowingTree] = {}
-        self._stopped: list[OfferRow] = []  # to be told
+        self._untold: list[OfferRow] = []
         self._num_failed = 0  # sequences in a row that failed alone
         self._chances = Chances()
         self._curve, self._num_steps = TimeCurve(), 0
@@ -96,17 +97,15 @@ class Grower:
     def forget(self, seq_id: int) -> None:
         """The sequence has ended, or begins anew."""
         self._trees.pop(seq_id, None)
-        self._stopped = [row for row in self._stopped if row.seq_id != seq_id]
+        self._untold = [row for row in self._untold if row.seq_id != seq_id]
 
     def advance(self) -> Offers | None:
         """One step; None if there is nothing left to do."""
-        if self._stopped:
-            rows, self._stopped = self._stopped, []
-            return Offers(tuple(rows), 0, self._clock(), 0.0)
         started = self._clock()
         growths = self._growths()
         if not growths:
-            return None
+            rows, self._untold = self._untold, []
+            return Offers(tuple(rows), 0, started, 0.0) if rows else None
         try:
             logits = self._runner.forward([growth.chunk for growth in growths])
         except PoolExhausted:  # an optimisation must not fail a round
@@ -122,27 +121,31 @@ class Grower:
             for node in growth.nodes:
                 node.place = len(growing.fed)
                 growing.fed.append(node)
-        rows = self._drawn(growths, logits)
+        drawn = self._drawn(growths, logits)
+        rows, self._untold = self._untold + drawn, []
         num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
-        self._num_steps += 1
         self._curve.add(num_tokens, step_s, self._num_steps)
-        self._curve.refresh(self._num_steps)
+        if self._num_steps < PERIOD or self._num_steps % PERIOD == 0:
+            self._curve.refresh(self._num_steps)
+        self._num_steps += 1
         return Offers(tuple(rows), num_tokens, started, step_s)
 
     def _follow(self, growing: GrowingTree, committed: Many[int]) -> None:
         """Down the tree. Rows of what came true, and behind it, move up; all others go."""
         tree, first, cache = growing.tree, growing.first, growing.sequence.cache
-        path = tree.commit(committed)
+        path, left = tree.commit(committed)
+        tree.learn(path)
         if growing.fed:
             kept = [node for node in path[:-1] if node.place >= 0]
-            behind = [node for node in tree.root.subtree() if node.place >= 0]
-            behind.sort(key=lambda node: node.place)
+            behind = sorted((n for n in left if n.place >= 0), key=lambda node: node.place)
             places = [node.place for node in (*kept, *behind)]
             self._runner.accept_path(cache, first, places)
             growing.fed = behind
             for place, node in enumerate(behind):
                 node.place = place
-        growing.hungry = [node for node in tree.root.subtree() if node.place < 0]
+        growing.hungry = [node for node in left if node.place < 0]
+        if nearer := [child for node in growing.fed for child in children_of(growing, node)]:
+            self._untold.append(self._offer(growing, nearer))
 
     def _growths(self) -> list[Growth]:
         """What the next step feeds: the likeliest nodes, and what prompts have yet to catch up."""
@@ -233,8 +236,9 @@ class Grower:
         children: dict[int, list[TreeNode]] = {}
         for at, ((growing, node), guesses, prob) in enumerate(found):
             if not draws.error[at]:
+                node.guesses, node.prob = [token for token in guesses if token >= 0], prob
                 behind = children.setdefault(growing.sequence.row.seq_id, [])
-                behind += children_of(growing, node, guesses, prob)
+                behind += children_of(growing, node)
         return [
             self._offer(self._trees[seq_id], nodes) for seq_id, nodes in children.items() if nodes
         ]
@@ -266,7 +270,7 @@ class Grower:
         self._runner.rollback(sequence.cache, 0)
         self._trees.pop(sequence.row.seq_id, None)
         row = OfferRow(sequence.row.seq_id, len(sequence.ids), 0, (), (), (), stop)
-        self._stopped.append(row)
+        self._untold.append(row)
 
     def _drop(self, growth: Growth, error: Exception) -> None:
         """Follow a sequence no more. Raises the error if several in a row were dropped."""

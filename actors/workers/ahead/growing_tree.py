@@ -12,7 +12,7 @@ from outrider.actors.trees.chances import draft_edge
 from outrider.actors.trees.tree import SpeculationTree, TreeNode
 from outrider.actors.workers.model_worker import WorkerSequence
 
-LEAST = 1.0  # of the chance that is worth a place in a step, for a node to be offered
+LEAST = 0.3  # of the chance that is worth a place in a step, for a node to be offered
 
 
 @dataclass(slots=True)
@@ -70,22 +70,18 @@ def path_of(node: TreeNode) -> list[int]:
     return tokens[::-1]
 
 
-def children_of(
-    growing: GrowingTree, node: TreeNode, guesses: list[int], prob: float
-) -> list[TreeNode]:
-    """The guesses behind a node that are worth offering, best first."""
+def children_of(growing: GrowingTree, node: TreeNode) -> list[TreeNode]:
+    """The guesses behind a node that are worth offering and were not, best first.
+
+    What is not worth it now may be when the text has come nearer.
+    """
     is_sampled, found = growing.sequence.row.sampling.temperature > 0, []
-    for rank, token in enumerate(guesses):
-        if token < 0:
+    for rank in range(len(node.children), len(node.guesses)):
+        edge = draft_edge(node.prob, rank, is_sampled)
+        if node.chance * growing.tree.chance_of(edge) < LEAST * growing.asked.min_chance:
             break
-        known = node.children.get(token)
-        edge = draft_edge(prob, rank, is_sampled)
-        chance = node.chance * growing.tree.chance_of(edge)
-        if known is None and chance < LEAST * growing.asked.min_chance:
-            break
-        child = growing.tree.add(node, token, DRAFT, edge)
+        child = growing.tree.add(node, node.guesses[rank], DRAFT, edge)
         if child is None:
             break
-        if known is None:
-            found.append(child)
+        found.append(child)
     return found

@@ -1,4 +1,4 @@
-"""What the draft is told to grow: by price where it is the server's to say, else as it was asked."""
+"""What the draft is told to grow: by price, or what a request asks for."""
 
 import asyncio
 
@@ -45,9 +45,7 @@ def decoding(**speculation):
 def draft():
     length, statistics, trace = DraftLength(), Statistics(), Trace()
     length.choice = PRICED
-    ahead = AheadDraft(
-        length, Price(), LockstepDraft(length, 256, statistics, trace), statistics, trace
-    )
+    ahead = AheadDraft(length, Price(), LockstepDraft(length, 256, trace), statistics, trace)
     ahead.use(Listener())
     return ahead
 

@@ -49,23 +49,20 @@ def test_equal_paths_are_one_and_a_chance_is_that_of_the_path():
 
 def test_a_commit_keeps_what_is_behind_it():
     tree = tree_of([(5, 50), (6, 50), (8, 90)], [(5, 50), (7, 20)], [(4, 10)])
-    gone, kept = tree.root.children[4], tree.root.children[5].children[6]
-    path = tree.commit((5, 6))
+    kept = tree.root.children[5].children[6]
+    path, left = tree.commit((5, 6))
     assert [node.token for node in path] == [1, 5, 6]
+    assert [node.token for node in left] == [6, 8]
     assert paths(tree) == {(8,): 0.9}
-    assert (tree.num_committed, tree.num_nodes, tree.root.chance) == (12, 1, 1.0)
+    assert (tree.root.position, tree.num_nodes, tree.root.chance) == (11, 1, 1.0)
     assert tree.root is kept
-    assert tree.holds(kept.children[8])
-    assert not tree.holds(gone)
 
 
 def test_a_commit_that_nobody_foresaw_leaves_nothing():
     tree = tree_of([(5, 50), (6, 50)])
-    old = tree.root.children[5].children[6]
     tree.commit((5, 9))
     assert paths(tree) == {}
     assert (tree.root.token, tree.root.position, tree.num_nodes) == (9, 11, 0)
-    assert not tree.holds(old)
 
 
 def test_all_that_was_offered_at_a_committed_place_is_learned_from():
@@ -79,7 +76,7 @@ def test_all_that_was_offered_at_a_committed_place_is_learned_from():
     for token in (5, 6):
         tree.add(tree.root, token, "draft", 50)
     tree.add(tree.root.children[6], 7, "draft", 50)
-    tree.commit((6, 8, 3))
+    tree.learn(tree.commit((6, 8, 3))[0])
     assert seen == [([5, 6], 6), ([7], 8), ([], 3)]
 
 

@@ -138,6 +138,29 @@ def test_a_wrong_position_is_refused():
         worker.handle(Grow((grow_row(1, 6, (7, 8)),)))
 
 
+def test_a_guess_that_was_too_unlikely_is_offered_once_the_text_has_come_nearer():
+    worker, row = draft_worker(), open_row(temperature=0.0)
+    worker.handle(Open((row,)))
+    worker.handle(Grow((grow_row(1, len(PROMPT), min_chance=0.04),)))
+    book, committed, num_late = Book(), list(PROMPT), 0
+    for _ in range(6):
+        while (push := worker.advance()) is not None:
+            for each in push.rows:
+                book.take(each, committed)
+        nearest = (text[-1] for text in book.texts.values() if list(text[:-1]) == committed)
+        token = next(nearest)
+        committed.append(token)
+        before = set(book.texts.values())
+        worker.handle(Grow((grow_row(1, len(committed), (token,), min_chance=0.04),)))
+        for each in worker.advance().rows:
+            book.take(each, committed)
+        nearest = [text for text in book.texts.values() if list(text[:-1]) == committed]
+        guesses = Plain(worker, row).after(committed).guesses[0].tolist()
+        assert [text[-1] for text in nearest] == guesses[: len(nearest)], "each once, in order"
+        num_late += len(set(nearest) - before)
+    assert num_late > 6
+
+
 @pytest.mark.parametrize("stop", [DraftStop.VOCABULARY, DraftStop.CONTEXT])
 def test_what_it_cannot_follow_it_says_so_of(stop):
     worker = draft_worker()
@@ -149,8 +172,7 @@ def test_what_it_cannot_follow_it_says_so_of(stop):
     worker.advance()
     worker.handle(Grow((grow_row(1, len(PROMPT) + len(committed), committed),)))
     push = worker.advance()
-    assert [(row.seq_id, row.stop) for row in push.rows] == [(1, stop)]
-    assert [row.seq_id for row in worker.advance().rows] == [2]
+    assert [(row.seq_id, row.stop) for row in push.rows] == [(1, stop), (2, None)]
 
 
 def test_without_pages_a_tree_waits_and_then_goes_on(monkeypatch):
@@ -196,8 +218,9 @@ def test_a_step_that_fails_costs_the_guilty_sequence_only():
     worker.runner.forward = failing
     worker.handle(Grow(tuple(grow_row(i, 3 if i == 2 else len(PROMPT)) for i in (1, 2, 3))))
     first, second = worker.advance(), worker.advance()
-    assert [row.seq_id for row in first.rows] == [1, 3]
-    assert [(row.seq_id, row.stop) for row in second.rows] == [(2, DraftStop.FAILED)]
+    told = [(row.seq_id, row.stop) for row in first.rows]
+    assert told == [(2, DraftStop.FAILED), (1, None), (3, None)]
+    assert [row.seq_id for row in second.rows] == [1, 3]
 
 
 def test_a_draft_that_fails_for_everybody_says_so():
