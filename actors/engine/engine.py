@@ -22,10 +22,9 @@ from outrider.actors.executor.executor import Executor
 from outrider.actors.executor.placing import Wish, place, prepare
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
-from outrider.actors.lookahead.controller import DraftChoice, Lookahead, Pipeline
+from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.lookahead.price import Price
-from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
@@ -289,11 +288,8 @@ def _proposer(
     controller = controller_of(lookahead, options.k, options.fan, pipeline, has_draft)
     draft: DraftClient = LockstepDraft(draft_length, token_budget, trace)
     if pipeline is Pipeline.AHEAD:
-        fixed = DraftLength()
-        fixed.choice = DraftChoice(options.k, 1, options.k, Reason.FIXED)
-        drawn = LockstepDraft(fixed, token_budget, trace)
         price = controller if isinstance(controller, Price) else None
-        draft = AheadDraft(draft_length, price, drawn, statistics, trace)
+        draft = AheadDraft(draft_length, price, statistics, trace)
     elif pipeline is Pipeline.FORECAST:
         draft = ForecastDraft(draft_length, statistics, trace)
     return Proposer(draft, draft_length, controller, statistics, options.chosen_drafters)

@@ -7,7 +7,6 @@ once, unless one more step of the draft is worth more than what is made in the t
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
@@ -16,7 +15,6 @@ from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.followed import Followed
-from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import NOTHING, Fallback, Proposal, Proposals
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
@@ -37,21 +35,19 @@ log = logging.getLogger(__name__)
 class AheadDraft:
     """A draft worker that grows trees, or none, beside what other drafters offer.
 
-    What is drawn to be rejected is no guess: such rows have a chain of `drawn`, in lockstep.
+    Rows in rejection mode have a chain: what was drawn, as far as it was, or another drafter's.
     """
 
     def __init__(
         self,
         draft_length: DraftLength,
         price: Price | None,
-        drawn: LockstepDraft,
         statistics: Statistics,
         trace: Trace,
     ) -> None:
         """Without a price every row has a chain as long as `draft_length` says."""
         self._draft_length = draft_length
         self._price = price
-        self._drawn = drawn
         self._statistics = statistics
         self._trace = trace
         self._client: WorkerClient | None = None
@@ -66,7 +62,6 @@ class AheadDraft:
         self.failure = ""
 
     def use(self, client: WorkerClient | None) -> None:
-        self._drawn.use(client)
         if client is not self._client:
             self._client, self._untold = client, []
             for followed in self._followed.values():
@@ -75,8 +70,6 @@ class AheadDraft:
                 client.on_push(self._take)
 
     def follow(self, running: list[Sequence]) -> None:
-        self._drawn.follow([sequence for sequence in running if _is_drawn(sequence)])
-        running = [sequence for sequence in running if not _is_drawn(sequence)]
         ended = self._followed.keys() - {s.seq_id for s in running}
         opened = tuple(i for i in ended if self._followed.pop(i).is_opened)
         if self._client is None:
@@ -92,26 +85,27 @@ class AheadDraft:
 
     async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
         """What is worth its place. The draft is told of commits once the target has its round."""
-        drawn = [sequence for sequence in plan.rows if _is_drawn(sequence)]
-        rows = [sequence for sequence in plan.rows if not _is_drawn(sequence)]
-        for sequence in rows:
-            followed = self._of(sequence)
+        rows, proposals = list[Sequence](), Proposals()
+        for sequence in plan.rows:
+            followed, before = self._of(sequence), given.get(sequence.seq_id, NOTHING)
             followed.catch_up()
-            for guess in (given.get(sequence.seq_id, NOTHING), fill(sequence)):
-                followed.offer(guess)
-        self._untold = [sequence for sequence in plan.sequences if not _is_drawn(sequence)]
-        proposals: Proposals = {}
-        if drawn:
-            prompts = [each for each in plan.prefill if _is_drawn(each[0])]
-            part = replace(plan, rows=drawn, prefill=prompts)
-            proposals = await self._drawn.propose(part, given, fill)
-            self.passes += self._drawn.passes
-            self._drawn.passes = []
+            if not _is_drawn(sequence):
+                followed.offer(before)
+                followed.offer(fill(sequence))
+            elif before.tokens:
+                proposals[sequence.seq_id] = before
+                continue
+            rows.append(sequence)
+        self._untold = plan.sequences
         num_tokens = len(plan.rows) + sum(len(each.tokens) for each in proposals.values())
         num_tokens += plan.num_prompt_tokens
         chosen = await self._choose(rows, num_tokens, plan.num_nodes)
         asyncio.get_running_loop().call_soon(self._tell)
-        return proposals | {seq_id: _proposal(nodes) for seq_id, nodes in chosen.items() if nodes}
+        proposals |= {seq_id: _proposal(nodes) for seq_id, nodes in chosen.items() if nodes}
+        for sequence in rows:
+            if _is_drawn(sequence) and sequence.seq_id not in proposals:
+                proposals[sequence.seq_id] = fill(sequence)
+        return proposals
 
     def look_up(self, sequence: Sequence) -> Lookup:
         followed = self._followed.get(sequence.seq_id)
@@ -161,7 +155,7 @@ class AheadDraft:
                 free.append(sequence)
             elif length := self._draft_length.draft_k(sequence):
                 root = self._followed[sequence.seq_id].tree.root
-                chosen[sequence.seq_id] = _chain(root, length)
+                chosen[sequence.seq_id] = _chain(root, length, _is_drawn(sequence))
         if self._price is None or not free:
             return chosen, 0.0
         trees = [
@@ -169,6 +163,7 @@ class AheadDraft:
                 self._followed[sequence.seq_id].tree.root,
                 self._draft_length.num_nodes(sequence, most),
                 sequence.num_left - 1,
+                _is_drawn(sequence),
             )
             for sequence in free
         ]
@@ -285,17 +280,18 @@ def _is_drawn(sequence: Sequence) -> bool:
     return is_rejection and request.sampling.temperature > 0
 
 
-def _chain(root: TreeNode, length: int) -> list[TreeNode]:
-    """The likeliest child, its likeliest, and so on."""
+def _chain(root: TreeNode, length: int, is_drawn: bool) -> list[TreeNode]:
+    """The likeliest child, its likeliest, and so on; or what was drawn."""
     nodes, node = list[TreeNode](), root
-    while node.children and len(nodes) < length:
-        node = max(node.children.values(), key=lambda child: child.chance)
+    while len(nodes) < length and (behind := node.behind(is_drawn)):
+        node = max(behind, key=lambda child: child.chance)
         nodes.append(node)
     return nodes
 
 
 def _proposal(nodes: list[TreeNode]) -> Proposal:
     tokens, parents = proposal_of(nodes)
+    rows = tuple(node.row for node in nodes if node.row is not None)
     drafters = {drafter for node in nodes for drafter in node.edges}
     drafter = DRAFT if DRAFT in drafters else min(drafters)
-    return Proposal(tokens, (), drafter, parents)
+    return Proposal(tokens, rows, drafter, parents)

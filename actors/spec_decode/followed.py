@@ -10,6 +10,7 @@ from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.transport.rows import OfferRow
+from outrider.actors.trees.chances import DRAWN
 from outrider.actors.trees.tree import SpeculationTree, TreeNode
 
 NUM_REMEMBERED = 64  # committed positions whose nodes late offers may hang from
@@ -40,7 +41,7 @@ class Followed:
         self.nodes.clear()
         self.positions.clear()
         for node in self.tree.root.subtree():
-            node.name = 0
+            node.name, node.row = 0, None
 
     def catch_up(self) -> None:
         """Take in what was committed."""
@@ -72,8 +73,9 @@ class Followed:
         """Hang each node where it belongs by now; drop it where that has gone."""
         self.catch_up()
         root, nodes, positions = self.tree.root, self.nodes, self.positions
-        told = zip(row.parents, row.tokens, row.edges, strict=True)
+        told, rows = zip(row.parents, row.tokens, row.edges, strict=True), iter(row.rows)
         for name, (parent, token, edge) in enumerate(told, row.first):
+            drawn_from = next(rows, None) if edge == DRAWN else None
             behind = nodes.get(parent) if parent else None
             if behind is None:
                 position = positions.get(parent, -1) if parent else row.num_committed - 1
@@ -85,4 +87,4 @@ class Followed:
                     continue
                 behind = root
             if (node := self.tree.add(behind, token, DRAFT, edge)) is not None:
-                node.name, nodes[name] = name, node
+                node.name, node.row, nodes[name] = name, drawn_from, node

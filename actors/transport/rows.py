@@ -138,6 +138,7 @@ class OfferRow(MessagePart, frozen=True):
     parents: tuple[Count, ...]
     tokens: tuple[TokenId, ...]
     edges: tuple[Count, ...]  # see trees/chances.py
+    rows: tuple[SparseRow, ...] = ()  # of the nodes that were drawn, in rejection mode
     stop: DraftStop | None = None  # why it follows the sequence no longer
 
 

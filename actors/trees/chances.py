@@ -18,9 +18,11 @@ RANKS = (1, 2, 3, 4, 6, 8, 12)  # where the next bin of ranks begins
 NUM_RANKS = len(RANKS) + 1
 BOUNDS = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)  # of the probability of the first
 SAMPLED = 128  # added to edges of rows that are sampled: noise that is shared is no certainty
+PRIVATE = 256  # and of rows in rejection mode, which are drawn with noise of their own
+DRAWN = PRIVATE  # what was drawn there: all that is said of it, else its place would tell its value
 PRIOR_WEIGHT = 8.0  # verdicts that a prior is worth
 MEMORY = 512.0  # of an edge: that many count, older ones ever less
-OTHERS_PRIOR = 0.5  # of what is copied or was predicted
+OTHERS_PRIOR = 0.5  # of what is copied, was predicted or drawn
 
 
 class Offered(Protocol):
@@ -30,16 +32,20 @@ class Offered(Protocol):
     edges: dict[str, Edge]
 
 
-def draft_edge(prob: float, rank: int, is_sampled: bool) -> Edge:
-    """Of a draft's guess: the probability of its first, and the guess's own rank."""
+def draft_edge(prob: float, rank: int, mode: int = 0) -> Edge:
+    """Of a draft's guess: the probability of its first, and the guess's own rank. `mode` is 0
+    where rows are greedy, SAMPLED or PRIVATE.
+    """
+    if mode == PRIVATE and not rank:
+        return DRAWN
     level = sum(prob >= bound for bound in BOUNDS)
-    return level * NUM_RANKS + sum(rank >= begin for begin in RANKS) + SAMPLED * is_sampled
+    return level * NUM_RANKS + sum(rank >= begin for begin in RANKS) + mode
 
 
 @cache
 def _prior(drafter: str, edge: Edge) -> float:
     """The draft at its word, the rest falling with the rank."""
-    if drafter != DRAFT:
+    if drafter != DRAFT or edge == DRAWN:
         return OTHERS_PRIOR
     level, rank = divmod(edge % SAMPLED, NUM_RANKS)
     low, high = (0.0, *BOUNDS)[level], (*BOUNDS, 1.0)[level]
@@ -65,7 +71,7 @@ class Chances:
     @property
     def late_guess(self) -> float:
         """Of the first guess beyond NUM_FIRST, where the draft is least sure."""
-        return self.of(DRAFT, draft_edge(0.0, NUM_FIRST, is_sampled=False))
+        return self.of(DRAFT, draft_edge(0.0, NUM_FIRST))
 
     @property
     def typical(self) -> float:

@@ -7,10 +7,11 @@ trees/chances.py has learned it. A commit walks down: the subtree stays, all els
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count, pairwise
 
 from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES
+from outrider.actors.transport.rows import SparseRow
 from outrider.actors.trees.chances import Chances, Edge
 
 
@@ -27,6 +28,7 @@ class TreeNode:
         "place",
         "position",
         "prob",
+        "row",
         "token",
     )
 
@@ -38,10 +40,16 @@ class TreeNode:
         self.edges: dict[str, Edge] = {}  # by drafter
         self.chance = 1.0
         self.name = 0  # the draft's, see transport/rows.py; 0 where it knows nothing of it
+        self.row: SparseRow | None = None  # that it was drawn from, in rejection mode
         # Of the draft, once it was fed:
         self.place = -1  # of its row in the cache, from the root's
-        self.guesses: Sequence[int] = ()  # behind it, best first, its children among them
+        self.guesses: list[int] = []  # behind it, best first, its children among them
         self.prob = 0.0  # of the first
+
+    def behind(self, is_drawn: bool) -> "Collection[TreeNode]":
+        """Its children; or of those what was drawn."""
+        children = self.children.values()
+        return [child for child in children if child.row is not None] if is_drawn else children
 
     def subtree(self) -> Iterator["TreeNode"]:
         """It and all behind it, parents first."""
@@ -111,28 +119,29 @@ class SpeculationTree:
 
 
 def likeliest(
-    trees: Sequence[tuple[TreeNode, int, int]], floor: float
+    trees: Sequence[tuple[TreeNode, int, int, bool]], floor: float
 ) -> Iterator[tuple[int, TreeNode]]:
     """Of several trees the nodes that are no less likely than `floor`, likeliest first and parents
-    before children: (which tree, node). Of each: its root, how many at most, and how deep.
+    before children: (which tree, node). Of each: its root, how many at most, how deep, and whether
+    of what was drawn only.
     """
-    order, left = count(), [size for _, size, _ in trees]
+    order, left = count(), [size for _, size, _, _ in trees]
     heap = [
         (-child.chance, next(order), number, child)
-        for number, (root, _, _) in enumerate(trees)
-        for child in root.children.values()
+        for number, (root, _, _, is_drawn) in enumerate(trees)
+        for child in root.behind(is_drawn)
     ]
     heapq.heapify(heap)
     while heap:
         chance, _, number, node = heapq.heappop(heap)
         if -chance < floor:
             return
-        root, _, depth = trees[number]
+        root, _, depth, is_drawn = trees[number]
         if not left[number] or node.position - root.position > depth:
             continue
         left[number] -= 1
         yield number, node
-        for child in node.children.values():
+        for child in node.behind(is_drawn):
             heapq.heappush(heap, (-child.chance, next(order), number, child))
 
 

@@ -102,8 +102,7 @@ class _Run:
         source: DraftClient
         if setting.pipeline is Pipeline.AHEAD:
             price = controller if isinstance(controller, Price) else None
-            drawn = LockstepDraft(length, TOKEN_BUDGET, trace)
-            source = AheadDraft(length, price, drawn, self.statistics, trace)
+            source = AheadDraft(length, price, self.statistics, trace)
         elif setting.pipeline is Pipeline.FORECAST:
             source = ForecastDraft(length, self.statistics, trace)
         else:

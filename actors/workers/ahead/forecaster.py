@@ -19,8 +19,9 @@ from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Forecasts
-from outrider.actors.transport.rows import ForecastRow, OutcomeRow, SparseRow
+from outrider.actors.transport.rows import ForecastRow, OutcomeRow
 from outrider.actors.workers.ahead.fork_selection import MOST, WIDEST, Odds
+from outrider.actors.workers.ahead.sparse_row import TOP_M, sparse_row
 from outrider.actors.workers.ahead.token_tree import Node, TokenTree
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
@@ -30,13 +31,11 @@ from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     Backend,
     DrawBatch,
-    Draws,
     SamplingMetadata,
 )
 
 SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
 
-TOP_M = 64  # rejection mode draws from its own 64 likeliest, and sends just those
 MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: the next outcome waits for it
 
@@ -302,10 +301,3 @@ class ForecastJob:
     chunk: Segment
     nodes: list[int]  # fed by it, whose logits are its rows
     num_behind: int  # committed tokens that it catches up with
-
-
-def sparse_row(draws: Draws, at: int) -> SparseRow:
-    """The distribution that a drafted token was drawn from."""
-    ids = draws.support_ids[at]
-    is_real = ids >= 0
-    return SparseRow(tuple(ids[is_real].tolist()), tuple(draws.support_probs[at][is_real].tolist()))

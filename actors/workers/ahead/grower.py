@@ -31,6 +31,7 @@ from outrider.actors.workers.ahead.growing_tree import (
     chunk_of,
     path_of,
 )
+from outrider.actors.workers.ahead.sparse_row import TOP_M, sparse_row
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.model_worker import WorkerSequence
@@ -227,7 +228,7 @@ class Grower:
                 self._sampling(tuple(growing.sequence.row.seq_id for growing, _ in fed)),
                 np.array([node.position + 1 for _, node in fed], np.int32),
                 vocab_size=self._num_ids,
-                top_m=1,
+                top_m=TOP_M if any(growing.is_drawn for growing, _ in fed) else 1,
                 num_guesses=max(growing.asked.num_guesses for growing, _ in fed),
                 edits=logits_edits(edited, logits.shape[1], self._grammars.filler, is_last=True),
             )
@@ -235,10 +236,19 @@ class Grower:
         found = zip(fed, draws.guesses.tolist(), draws.prob.tolist(), strict=True)
         children: dict[int, list[TreeNode]] = {}
         for at, ((growing, node), guesses, prob) in enumerate(found):
-            if not draws.error[at]:
-                node.guesses, node.prob = [token for token in guesses if token >= 0], prob
-                behind = children.setdefault(growing.sequence.row.seq_id, [])
-                behind += children_of(growing, node)
+            if draws.error[at]:
+                continue
+            node.prob = prob
+            behind = children.setdefault(growing.sequence.row.seq_id, [])
+            drawn = int(draws.token[at]) if growing.is_drawn else -1
+            node.guesses = [token for token in guesses if token not in (-1, drawn)]
+            if growing.is_drawn:
+                node.guesses.insert(0, drawn)
+            behind += children_of(growing, node)
+            if child := node.children.get(drawn):
+                child.row = sparse_row(draws, at)
+            elif growing.is_drawn:  # there was no room for it
+                node.guesses.clear()
         return [
             self._offer(self._trees[seq_id], nodes) for seq_id, nodes in children.items() if nodes
         ]
@@ -257,6 +267,7 @@ class Grower:
             parents=tuple(0 if n.parent is root else n.parent.name for n in nodes if n.parent),
             tokens=tuple(node.token for node in nodes),
             edges=tuple(node.edges[DRAFT] for node in nodes),
+            rows=tuple(node.row for node in nodes if node.row is not None),
         )
 
     def _trouble(self, row: GrowRow, sequence: WorkerSequence) -> DraftStop | None:
@@ -269,7 +280,7 @@ class Grower:
         sequence.draft_stop = stop
         self._runner.rollback(sequence.cache, 0)
         self._trees.pop(sequence.row.seq_id, None)
-        row = OfferRow(sequence.row.seq_id, len(sequence.ids), 0, (), (), (), stop)
+        row = OfferRow(sequence.row.seq_id, len(sequence.ids), 0, (), (), (), stop=stop)
         self._untold.append(row)
 
     def _drop(self, growth: Growth, error: Exception) -> None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.transport.rows import GrowRow
-from outrider.actors.trees.chances import draft_edge
+from outrider.actors.trees.chances import DRAWN, PRIVATE, SAMPLED, draft_edge
 from outrider.actors.trees.tree import SpeculationTree, TreeNode
 from outrider.actors.workers.model_worker import WorkerSequence
+from outrider.actors.workers.sampling_metadata import acceptance_rule
+from outrider.kernels.contract.verdict import AcceptanceRule
 
 LEAST = 0.3  # of the chance that is worth a place in a step, for a node to be offered
 
@@ -26,6 +28,13 @@ class GrowingTree:
     hungry: list[TreeNode] = field(default_factory=list)  # not fed
     num_named: int = 0
     is_over: bool = False  # until the next GROW: there are no pages
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its tokens are drawn to be accepted or rejected by chance: a chain is proposed,
+        and all else is what may come in its place.
+        """
+        return acceptance_rule(self.sequence.row.sampling) is AcceptanceRule.REJECTION
 
     @property
     def first(self) -> int:
@@ -75,10 +84,12 @@ def children_of(growing: GrowingTree, node: TreeNode) -> list[TreeNode]:
 
     What is not worth it now may be when the text has come nearer.
     """
-    is_sampled, found = growing.sequence.row.sampling.temperature > 0, []
+    mode = SAMPLED if growing.sequence.row.sampling.temperature > 0 else 0
+    mode, found = PRIVATE if growing.is_drawn else mode, []
     for rank in range(len(node.children), len(node.guesses)):
-        edge = draft_edge(node.prob, rank, is_sampled)
-        if node.chance * growing.tree.chance_of(edge) < LEAST * growing.asked.min_chance:
+        edge = draft_edge(node.prob, rank, mode)
+        chance = node.chance * growing.tree.chance_of(edge)
+        if edge != DRAWN and chance < LEAST * growing.asked.min_chance:
             break
         child = growing.tree.add(node, node.guesses[rank], DRAFT, edge)
         if child is None:

@@ -11,7 +11,6 @@ from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Event, Sequence
 from outrider.actors.spec_decode.ahead import FLOOR, AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
-from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import NOTHING
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
@@ -45,7 +44,7 @@ def decoding(**speculation):
 def draft():
     length, statistics, trace = DraftLength(), Statistics(), Trace()
     length.choice = PRICED
-    ahead = AheadDraft(length, Price(), LockstepDraft(length, 256, trace), statistics, trace)
+    ahead = AheadDraft(length, Price(), statistics, trace)
     ahead.use(Listener())
     return ahead
 

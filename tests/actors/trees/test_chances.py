@@ -9,6 +9,8 @@ from outrider.actors.trees.chances import (
     MEMORY,
     NUM_FIRST,
     NUM_GUESSES,
+    PRIVATE,
+    SAMPLED,
     Chances,
     draft_edge,
 )
@@ -21,23 +23,25 @@ class Node:
 
 def test_edges_tell_what_they_are_of():
     seen = {
-        draft_edge(prob, rank, is_sampled)
+        draft_edge(prob, rank, mode)
         for prob in (0.0, *BOUNDS)
         for rank in range(NUM_GUESSES)
-        for is_sampled in (False, True)
+        for mode in (0, SAMPLED, PRIVATE)
     }
-    assert len(seen) == 10 * 8 * 2
-    assert draft_edge(0.5, 4, True) == draft_edge(0.64, 5, True) != draft_edge(0.5, 6, True)
+    assert len(seen) == 10 * 8 * 2 + 10 * 7 + 1, "nothing is said of what was drawn"
+    assert (
+        draft_edge(0.5, 4, SAMPLED) == draft_edge(0.64, 5, SAMPLED) != draft_edge(0.5, 6, SAMPLED)
+    )
 
 
-@pytest.mark.parametrize("is_sampled", [False, True])
-def test_a_prior_takes_the_draft_at_its_word(is_sampled):
+@pytest.mark.parametrize("mode", [0, SAMPLED])
+def test_a_prior_takes_the_draft_at_its_word(mode):
     chances = Chances()
     for prob in (0.0, *BOUNDS):
-        known = [chances.of("draft", draft_edge(prob, r, is_sampled)) for r in range(NUM_GUESSES)]
+        known = [chances.of("draft", draft_edge(prob, r, mode)) for r in range(NUM_GUESSES)]
         assert known == sorted(known, reverse=True) or prob < 0.2
         assert all(0 < chance < 1 for chance in known)
-    firsts = [chances.of("draft", draft_edge(prob, 0, is_sampled)) for prob in (0.0, *BOUNDS)]
+    firsts = [chances.of("draft", draft_edge(prob, 0, mode)) for prob in (0.0, *BOUNDS)]
     assert firsts == sorted(firsts)
 
 
@@ -69,7 +73,7 @@ def test_it_forgets():
 def test_the_typical_is_of_first_guesses_only():
     chances = Chances()
     for _ in range(200):
-        chances.learn([Node(1, draft=draft_edge(0.9, 0, False)), Node(2, ngram=0)], 1)
-        chances.learn([Node(1, draft=draft_edge(0.9, 1, False))], 5)
+        chances.learn([Node(1, draft=draft_edge(0.9, 0)), Node(2, ngram=0)], 1)
+        chances.learn([Node(1, draft=draft_edge(0.9, 1))], 5)
     assert chances.typical > 0.95
-    assert chances.late_guess == chances.of("draft", draft_edge(0.0, NUM_FIRST, False))
+    assert chances.late_guess == chances.of("draft", draft_edge(0.0, NUM_FIRST))
