@@ -234,14 +234,17 @@ class AheadDraft:
             if not length or (followed.is_told and not committed):
                 continue
             is_priced = self._is_priced(sequence)
-            depth = sequence.num_left - 1 if is_priced else 2 * length  # this chain and the next
+            depth, least = sequence.num_left - 1, min_chance
+            if not is_priced:  # this chain and the next, whatever they are worth
+                depth = min(depth, 2 * length)
+                least = min(FLOOR, self._chances.typical**depth)
             followed.num_told, followed.is_told = sequence.num_committed, True
             yield GrowRow(
                 seq_id=sequence.seq_id,
                 num_committed=sequence.num_committed,
                 committed=committed,
-                max_depth=max(0, min(depth, sequence.num_left - 1)),
-                min_chance=min_chance if is_priced else 0.0,
+                max_depth=max(0, depth),
+                min_chance=least,
                 num_guesses=num_guesses,
             )
 

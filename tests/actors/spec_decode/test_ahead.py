@@ -15,6 +15,7 @@ from outrider.actors.spec_decode.proposer import NOTHING
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import Close, Grow, Open
+from outrider.actors.trees.tree import TreeNode
 
 
 class Listener:
@@ -82,9 +83,16 @@ async def test_what_ends_at_once_is_told_in_order(draft):
     assert [type(message) for message in draft._client.heard] == [Open, Close]
 
 
-@pytest.mark.parametrize(("k", "expected"), [(None, (63, FLOOR)), (3, (6, 0.0))])
-async def test_a_requests_own_k_has_no_price(draft, k, expected):
+@pytest.mark.parametrize(
+    ("k", "hits", "expected"),
+    [(None, 0, (63, FLOOR)), (3, 0, (6, pytest.approx((4 / 208) ** 6))), (3, 200, (6, FLOOR))],
+)
+async def test_a_requests_own_k_has_no_price(draft, k, hits, expected):
     """However wrong the draft was: this round's chain and the next one's."""
+    for at in range(200):
+        node = TreeNode(1, None, 0)
+        node.edges["draft"] = 0
+        draft._chances.learn([node], 1 if at < hits else 2)
     sequence = decoding(k=k)
     draft.follow([sequence])
     await propose(draft, sequence)
