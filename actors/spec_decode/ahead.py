@@ -21,7 +21,7 @@ from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import AnyMessage, Close, Grow, Offers, Open
 from outrider.actors.transport.rows import GrowRow
 from outrider.actors.transport.worker_client import WorkerClient
-from outrider.actors.trees.chances import NUM_FIRST, NUM_GUESSES, Chances
+from outrider.actors.trees.chances import DRAWN, NUM_FIRST, NUM_GUESSES, Chances
 from outrider.actors.trees.tree import SpeculationTree, TreeNode, likeliest, proposal_of
 
 MAX_STEPS = 8  # that a round waits for
@@ -151,9 +151,9 @@ class AheadDraft:
         chosen: dict[int, list[TreeNode]] = {}
         free: list[Sequence] = []
         for sequence in rows:
-            if self._is_priced(sequence):
+            if self._has_tree(sequence):
                 free.append(sequence)
-            elif length := self._draft_length.draft_k(sequence):
+            elif length := self._chain_length(sequence, len(rows)):
                 root = self._followed[sequence.seq_id].tree.root
                 chosen[sequence.seq_id] = _chain(root, length, _is_drawn(sequence))
         if self._price is None or not free:
@@ -163,7 +163,6 @@ class AheadDraft:
                 self._followed[sequence.seq_id].tree.root,
                 self._draft_length.num_nodes(sequence, most),
                 sequence.num_left - 1,
-                _is_drawn(sequence),
             )
             for sequence in free
         ]
@@ -179,7 +178,7 @@ class AheadDraft:
         grown = [
             self._followed[sequence.seq_id]
             for sequence in rows
-            if self._is_priced(sequence) and self._draft_length.draft_k(sequence)
+            if self._has_tree(sequence) and self._draft_length.draft_k(sequence)
         ]
         grown = [followed for followed in grown if followed.is_grown]
         if not grown or not self._step_s:
@@ -196,9 +195,20 @@ class AheadDraft:
             node = max(node.children.values(), key=lambda child: child.chance)
         return node.chance * self._chances.typical
 
-    def _is_priced(self, sequence: Sequence) -> bool:
-        """Whether the price decides; else its chains are as long as somebody asked."""
-        return self._price is not None and sequence.request.speculation.k is None
+    def _has_tree(self, sequence: Sequence) -> bool:
+        """Whether the price decides, node by node, what is judged of it; else it has a chain."""
+        is_free = self._price is not None and sequence.request.speculation.k is None
+        return is_free and not _is_drawn(sequence)
+
+    def _chain_length(self, sequence: Sequence, num_rows: int) -> int:
+        """How long its chain may be: as was asked; or, of what is drawn, as far as a token is
+        worth its place. Nothing that was drawn for it may decide this.
+        """
+        most = self._draft_length.draft_k(sequence)
+        if self._price is None or sequence.request.speculation.k is not None:
+            return most
+        price, chance = self._price.of(num_rows), self._chances.of(DRAFT, DRAWN)
+        return sum(chance**length > price for length in range(1, most + 1))
 
     def _of(self, sequence: Sequence) -> Followed:
         followed = self._followed.get(sequence.seq_id)
@@ -230,20 +240,19 @@ class AheadDraft:
             if not followed.is_grown:
                 continue
             committed = sequence.since(followed.num_told)
-            length = self._draft_length.draft_k(sequence)
-            if not length or (followed.is_told and not committed):
+            if not self._draft_length.draft_k(sequence) or (followed.is_told and not committed):
                 continue
-            is_priced = self._is_priced(sequence)
-            depth, least = sequence.num_left - 1, min_chance
-            if not is_priced:  # this chain and the next, whatever they are worth
-                depth = min(depth, 2 * length)
+            depth, least = max(0, sequence.num_left - 1), min_chance
+            if not self._has_tree(sequence):  # this chain and the next, whatever they are worth
+                length = self._chain_length(sequence, len(sequences))
+                depth = min(depth, max(1, 2 * length))
                 least = min(FLOOR, self._chances.typical**depth)
             followed.num_told, followed.is_told = sequence.num_committed, True
             yield GrowRow(
                 seq_id=sequence.seq_id,
                 num_committed=sequence.num_committed,
                 committed=committed,
-                max_depth=max(0, depth),
+                max_depth=depth,
                 min_chance=least,
                 num_guesses=num_guesses,
             )
@@ -254,10 +263,9 @@ class AheadDraft:
             log.warning("got %s from the draft, expected Offers", type(message).__name__)
             return
         step_s, num_tokens = message.step_s, message.num_tokens
-        if self._trace.is_on:
+        if num_tokens:
             told = {"num_tokens": num_tokens, "num_sequences": len(message.rows)}
             self._trace.span("draft", "step", message.started_s, step_s, **told)
-        if num_tokens:
             self.passes.append(DraftPasses(1, num_tokens, step_s))
             self._step_s += (step_s - self._step_s) * (SMOOTHING if self._step_s else 1)
         for row in message.rows:
@@ -286,7 +294,10 @@ def _is_drawn(sequence: Sequence) -> bool:
 def _chain(root: TreeNode, length: int, is_drawn: bool) -> list[TreeNode]:
     """The likeliest child, its likeliest, and so on; or what was drawn."""
     nodes, node = list[TreeNode](), root
-    while len(nodes) < length and (behind := node.behind(is_drawn)):
+    while len(nodes) < length:
+        behind = [each for each in node.children.values() if each.row is not None or not is_drawn]
+        if not behind:
+            break
         node = max(behind, key=lambda child: child.chance)
         nodes.append(node)
     return nodes

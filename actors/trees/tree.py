@@ -7,7 +7,7 @@ trees/chances.py has learned it. A commit walks down: the subtree stays, all els
 """
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
 
 from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES
@@ -45,11 +45,6 @@ class TreeNode:
         self.place = -1  # of its row in the cache, from the root's
         self.guesses: list[int] = []  # behind it, best first, its children among them
         self.prob = 0.0  # of the first
-
-    def behind(self, is_drawn: bool) -> "Collection[TreeNode]":
-        """Its children; or of those what was drawn."""
-        children = self.children.values()
-        return [child for child in children if child.row is not None] if is_drawn else children
 
     def subtree(self) -> Iterator["TreeNode"]:
         """It and all behind it, parents first."""
@@ -119,29 +114,28 @@ class SpeculationTree:
 
 
 def likeliest(
-    trees: Sequence[tuple[TreeNode, int, int, bool]], floor: float
+    trees: Sequence[tuple[TreeNode, int, int]], floor: float
 ) -> Iterator[tuple[int, TreeNode]]:
     """Of several trees the nodes that are no less likely than `floor`, likeliest first and parents
-    before children: (which tree, node). Of each: its root, how many at most, how deep, and whether
-    of what was drawn only.
+    before children: (which tree, node). Of each: its root, how many at most, and how deep.
     """
-    order, left = count(), [size for _, size, _, _ in trees]
+    order, left = count(), [size for _, size, _ in trees]
     heap = [
         (-child.chance, next(order), number, child)
-        for number, (root, _, _, is_drawn) in enumerate(trees)
-        for child in root.behind(is_drawn)
+        for number, (root, _, _) in enumerate(trees)
+        for child in root.children.values()
     ]
     heapq.heapify(heap)
     while heap:
         chance, _, number, node = heapq.heappop(heap)
         if -chance < floor:
             return
-        root, _, depth, is_drawn = trees[number]
+        root, _, depth = trees[number]
         if not left[number] or node.position - root.position > depth:
             continue
         left[number] -= 1
         yield number, node
-        for child in node.behind(is_drawn):
+        for child in node.children.values():
             heapq.heappush(heap, (-child.chance, next(order), number, child))
 
 

@@ -30,10 +30,10 @@ from outrider.actors.transport.messages import (
 from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
 from outrider.actors.workers.ahead.forecaster import MAX_FAILED, Forecaster
 from outrider.actors.workers.ahead.grower import Grower
-from outrider.actors.workers.ahead.sparse_row import TOP_M, sparse_row
 from outrider.actors.workers.logits.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
+from outrider.actors.workers.sparse_row import TOP_M, sparse_row
 from outrider.kernels.contract.trees import TreeBackend
 from outrider.kernels.contract.verdict import AcceptanceRule, DrawBatch
 

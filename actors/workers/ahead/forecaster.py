@@ -21,12 +21,12 @@ from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Forecasts
 from outrider.actors.transport.rows import ForecastRow, OutcomeRow
 from outrider.actors.workers.ahead.fork_selection import MOST, WIDEST, Odds
-from outrider.actors.workers.ahead.sparse_row import TOP_M, sparse_row
 from outrider.actors.workers.ahead.token_tree import Node, TokenTree
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
+from outrider.actors.workers.sparse_row import TOP_M, sparse_row
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
     Backend,

@@ -31,10 +31,10 @@ from outrider.actors.workers.ahead.growing_tree import (
     chunk_of,
     path_of,
 )
-from outrider.actors.workers.ahead.sparse_row import TOP_M, sparse_row
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.model_worker import WorkerSequence
+from outrider.actors.workers.sparse_row import TOP_M, sparse_row
 from outrider.kernels.contract.trees import TreeBackend
 from outrider.kernels.contract.verdict import DrawBatch, SamplingMetadata
 

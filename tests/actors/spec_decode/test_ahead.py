@@ -1,44 +1,22 @@
-"""What the draft is told to grow: by price, or what a request asks for."""
+"""What the draft is told to grow, and what is proposed: by price, or what a request asks for."""
 
 import asyncio
 
 import pytest
+from actors.spec_decode.listener import Listener, decoding, propose
 
 from outrider.actors.lookahead.price import PRICED, Price
-from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
+from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
-from outrider.actors.scheduling.sequence import Event, Sequence
 from outrider.actors.spec_decode.ahead import FLOOR, AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
-from outrider.actors.spec_decode.proposer import NOTHING
+from outrider.actors.spec_decode.proposer import NOTHING, Proposal
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
-from outrider.actors.transport.messages import Close, Grow, Open
+from outrider.actors.transport.messages import Close, Grow, Offers, Open
+from outrider.actors.transport.rows import OfferRow, SparseRow
+from outrider.actors.trees.chances import DRAWN, PRIVATE, draft_edge
 from outrider.actors.trees.tree import TreeNode
-
-
-class Listener:
-    """A client that only listens."""
-
-    def __init__(self):
-        self.heard = []
-
-    def tell(self, message):
-        self.heard.append(message)
-
-    def on_push(self, take):
-        pass
-
-
-def decoding(**speculation):
-    asked = SpeculationParams(**speculation)
-    request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0, speculation=asked)
-    sequence = Sequence(7, request, 67)
-    sequence.apply(Event.ADMIT)
-    sequence.num_prefilled = sequence.num_committed - 1
-    sequence.apply(Event.PREFILLED)
-    return sequence
 
 
 @pytest.fixture
@@ -48,10 +26,6 @@ def draft():
     ahead = AheadDraft(length, Price(), statistics, trace)
     ahead.use(Listener())
     return ahead
-
-
-async def propose(draft, sequence):
-    return await draft.propose(SchedulerOutput([sequence]), {}, lambda _: NOTHING)
 
 
 async def test_the_draft_is_told_of_commits_once_the_target_has_its_round(draft):
@@ -99,3 +73,53 @@ async def test_a_requests_own_k_has_no_price(draft, k, hits, expected):
     await asyncio.sleep(0)
     (row,) = draft._client.heard[-1].rows
     assert (row.max_depth, row.min_chance) == expected
+
+
+REJECTION = {"verification": VerificationMode.REJECTION}
+ROWS = tuple(SparseRow((token,), (1.0,)) for token in (6, 7))
+
+
+def tree_of(draft, sequence):
+    """Drawn 6, then 7; 5 and 8 are what may come in the place of 6."""
+    draft.follow([sequence])
+    guess = draft_edge(0.9, 1, PRIVATE)
+    edges = (DRAWN, guess, DRAWN, guess)
+    draft._take(
+        Offers((OfferRow(7, 3, 1, (0, 0, 1, 0), (6, 5, 7, 8), edges, ROWS),), 1, 0.0, 0.001)
+    )
+
+
+@pytest.mark.parametrize(("k", "expected"), [(1, (6,)), (2, (6, 7)), (9, (6, 7)), (None, (6, 7))])
+async def test_in_rejection_mode_the_chain_is_what_was_drawn(draft, k, expected):
+    sequence = decoding(k=k, **REJECTION)
+    tree_of(draft, sequence)
+    copied = Proposal((5, 6), (), "ngram")
+    plan = SchedulerOutput([sequence])
+    found = (await draft.propose(plan, {}, lambda _: copied))[7]
+    assert (found.tokens, found.rows) == (expected, ROWS[: len(expected)])
+    assert (found.drafter, found.parents) == ("draft", ())
+    assert await draft.propose(plan, {7: copied}, lambda _: NOTHING) == {7: copied}
+
+
+async def test_where_nothing_was_drawn_another_drafter_has_the_chain(draft):
+    sequence, copied = decoding(k=3, **REJECTION), Proposal((5, 6), (), "ngram")
+    draft.follow([sequence])
+    found = await draft.propose(SchedulerOutput([sequence]), {}, lambda _: copied)
+    assert found == {7: copied}
+
+
+@pytest.mark.parametrize("num_right", [0, 40, 95, 100])
+async def test_how_far_a_drawn_chain_goes_depends_on_the_past_only(draft, monkeypatch, num_right):
+    """As far as a token's chance, by how many before it came true, is more than its price."""
+    monkeypatch.setattr(type(draft._price), "of", lambda self, num_tokens: 0.2)
+    for at in range(100):
+        node = TreeNode(1, None, 0)
+        node.edges["draft"] = DRAWN
+        draft._chances.learn([node], 1 if at < num_right else 2)
+    sequence = decoding(**REJECTION)
+    chance = draft._chances.of("draft", DRAWN)
+    lengths = [length for length in range(1, 17) if chance**length > 0.2]
+    assert draft._chain_length(sequence, 1) == len(lengths)
+    tree_of(draft, sequence)
+    assert draft._chain_length(sequence, 1) == len(lengths)
+    assert draft._chain_length(decoding(k=3, **REJECTION), 1) == 3

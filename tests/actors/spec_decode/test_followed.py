@@ -104,7 +104,6 @@ def test_late_offers_hang_where_they_belong(seed):
         assert texts(seen.tree, committed) == expected
         assert seen.tree.num_nodes == len(expected)
         assert seen.tree.root.position == len(committed) - 1
-        assert len(seen.positions) <= NUM_REMEMBERED + 5
 
 
 def test_another_draft_begins_with_its_own_names():
@@ -127,3 +126,14 @@ def test_what_hangs_from_a_node_that_is_gone_goes_too():
     commit(seen.sequence, [6])
     seen.take(OfferRow(1, 3, 3, (1, 3, 2), (7, 8, 9), (0, 0, 0)))
     assert texts(seen.tree, (*PROMPT, 6)) == {(*PROMPT, 6, 9)}
+
+
+def test_of_what_was_committed_the_last_positions_are_remembered():
+    seen, last = followed(), 3 * NUM_REMEMBERED
+    for name in range(1, last + 1):
+        seen.take(OfferRow(1, 2 + name, name, (0,), (5,), (0,)))
+        commit(seen.sequence, [5])
+        seen.catch_up()
+    assert len(seen.positions) == NUM_REMEMBERED
+    seen.take(OfferRow(1, 2 + last, last + 1, (last, 1), (6, 7), (0, 0)))
+    assert [node.token for node in seen.tree.root.children.values()] == [6], "1 is forgotten"

@@ -3,41 +3,14 @@
 import asyncio
 
 import pytest
+from actors.spec_decode.listener import Listener, decoding, propose
 
 from outrider.actors.lookahead.controller import DraftChoice
-from outrider.actors.scheduling.request import Request
-from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
-from outrider.actors.scheduling.scheduler import SchedulerOutput
-from outrider.actors.scheduling.sequence import Event, Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.forecast import ForecastDraft
-from outrider.actors.spec_decode.proposer import NOTHING
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import Close, Open, Outcomes
-
-
-class Listener:
-    """A client that only listens."""
-
-    def __init__(self):
-        self.heard = []
-
-    def tell(self, message):
-        self.heard.append(message)
-
-    def on_push(self, take):
-        pass
-
-
-def decoding(**speculation):
-    asked = SpeculationParams(**speculation)
-    request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0, speculation=asked)
-    sequence = Sequence(7, request, 67)
-    sequence.apply(Event.ADMIT)
-    sequence.num_prefilled = sequence.num_committed - 1
-    sequence.apply(Event.PREFILLED)
-    return sequence
 
 
 @pytest.fixture
@@ -47,10 +20,6 @@ def draft():
     forecasting = ForecastDraft(depth, Statistics(), Trace())
     forecasting.use(Listener())
     return forecasting
-
-
-async def propose(draft, sequence):
-    return await draft.propose(SchedulerOutput([sequence]), {}, lambda _: NOTHING)
 
 
 async def test_the_draft_is_told_of_a_proposal_once_the_target_has_it(draft):

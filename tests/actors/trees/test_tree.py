@@ -5,7 +5,6 @@ import random
 import pytest
 
 from outrider.actors.lookahead.round_report import MAX_NODES
-from outrider.actors.transport.rows import SparseRow
 from outrider.actors.trees.chances import Chances
 from outrider.actors.trees.tree import SpeculationTree, likeliest, proposal_of
 
@@ -100,7 +99,7 @@ def test_the_likeliest_of_several_trees(seed):
             nodes.append(tree.add(parent, rng.randrange(6), "draft", rng.randrange(1, 100)))
         trees.append(tree)
     depth, floor = rng.randrange(1, 5), rng.choice([0.0, 0.05])
-    asked = [(tree.root, 100, depth, False) for tree in trees]
+    asked = [(tree.root, 100, depth) for tree in trees]
     found = [(number, node) for number, node in likeliest(asked, floor)]
     chances = [node.chance for _, node in found]
     assert chances == sorted(chances, reverse=True)
@@ -113,7 +112,7 @@ def test_the_likeliest_of_several_trees(seed):
     assert sorted(round(chance, 6) for chance in chances) == sorted(wanted)
     for at, (number, node) in enumerate(found):
         assert node.parent is trees[number].root or (number, node.parent) in found[:at]
-    few = list(likeliest([(tree.root, 2, depth, False) for tree in trees], floor))
+    few = list(likeliest([(tree.root, 2, depth) for tree in trees], floor))
     for number, tree in enumerate(trees):
         assert sum(which == number for which, _ in few) == min(
             2, sum(len(p) <= depth and c >= floor for p, c in paths(tree).items())
@@ -123,17 +122,9 @@ def test_the_likeliest_of_several_trees(seed):
         ][:2]
 
 
-def test_of_what_is_drawn_there_is_a_chain():
-    tree = tree_of([(5, 50), (6, 50), (8, 90)], [(5, 50), (7, 90)], [(4, 99)])
-    for node in (tree.root.children[5], tree.root.children[5].children[6]):
-        node.row = SparseRow((node.token,), (1.0,))
-    found = [node.token for _, node in likeliest([(tree.root, 9, 9, True)], 0.0)]
-    assert found == [5, 6]
-
-
 def test_a_proposal_is_tokens_and_parents():
     tree = tree_of([(5, 90), (6, 80)], [(7, 50)])
-    nodes = [node for _, node in likeliest([(tree.root, 9, 9, False)], 0.0)]
+    nodes = [node for _, node in likeliest([(tree.root, 9, 9)], 0.0)]
     assert proposal_of(nodes) == ((5, 6, 7), (0, 0, 2))
     assert proposal_of(nodes[:2]) == ((5, 6), ())
     assert proposal_of(nodes[2:]) == ((7,), ())

@@ -15,7 +15,7 @@ from outrider.actors.transport.rows import GrowRow
 from outrider.actors.trees.chances import DRAWN, NUM_FIRST
 from outrider.actors.workers.ahead import grower
 from outrider.actors.workers.ahead.grower import MAX_FAILED
-from outrider.actors.workers.ahead.sparse_row import sparse_row
+from outrider.actors.workers.sparse_row import sparse_row
 
 LONG = tuple(3 + i % 50 for i in range(600))
 
