@@ -114,7 +114,7 @@ def share(node):
 @pytest.mark.parametrize(("pipeline", "k"), [("forecast", 3), ("ahead", 3), ("ahead", None)])
 async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, pipeline, k):
     if k is None:  # as on a machine where drafting pays, and never plainly to compare
-        monkeypatch.setattr(price.Price, "of", lambda self, num_tokens: 0.1)
+        monkeypatch.setattr(price.Price, "of", lambda self, num_tokens: 0.02)
         monkeypatch.setattr(price, "DOUBTFUL", 0.0)
     found, snapshot = await odds(engine_of, joint, pipeline, k)
     assert found > LIMIT
