@@ -243,9 +243,9 @@ class AheadDraft:
             if not self._draft_length.draft_k(sequence) or (followed.is_told and not committed):
                 continue
             depth, least = max(0, sequence.num_left - 1), min_chance
-            if not self._has_tree(sequence):  # this chain and the next, whatever they are worth
+            if not self._has_tree(sequence):  # this chain, the target's token and the next chain
                 length = self._chain_length(sequence, len(sequences))
-                depth = min(depth, max(1, 2 * length))
+                depth = min(depth, 2 * length + 1)
                 least = min(FLOOR, self._chances.typical**depth)
             followed.num_told, followed.is_told = sequence.num_committed, True
             yield GrowRow(

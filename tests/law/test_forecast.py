@@ -40,7 +40,7 @@ async def test_through_every_trouble(engine_of, pipeline, architecture, kind, se
     async with engine_of(
         architecture, kind, executor=executor, drafters=tuple(DRAFTERS), pipeline=pipeline
     ) as engine:
-        await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
+        await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5, 8, 12))
         assert hits(engine) > 100
     assert executor.clients["draft"].num_troubles > 100
 

@@ -59,10 +59,10 @@ async def test_what_ends_at_once_is_told_in_order(draft):
 
 @pytest.mark.parametrize(
     ("k", "hits", "expected"),
-    [(None, 0, (63, FLOOR)), (3, 0, (6, pytest.approx((4 / 208) ** 6))), (3, 200, (6, FLOOR))],
+    [(None, 0, (63, FLOOR)), (3, 0, (7, pytest.approx((4 / 208) ** 7))), (3, 200, (7, FLOOR))],
 )
 async def test_a_requests_own_k_has_no_price(draft, k, hits, expected):
-    """However wrong the draft was: this round's chain and the next one's."""
+    """However wrong the draft was: this round's chain, the target's token and the next chain."""
     for at in range(200):
         node = TreeNode(1, None, 0)
         node.edges["draft"] = 0
