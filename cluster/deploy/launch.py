@@ -161,7 +161,7 @@ def _deploy(config: Config, report: Report) -> None:
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
     except (ray.exceptions.RayError, TimeoutError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = getattr(error, "cause", None) or error  # an actor's own error, without its trace
         raise OutriderError(f"Ray Serve's HTTP proxy did not start: {reason}") from error
     board = ray.remote(ProgressBoard).options(num_cpus=0).remote()
     app = application(config, bundles, board)

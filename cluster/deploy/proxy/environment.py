@@ -18,8 +18,10 @@ from outrider.actors.errors import InvalidConfig
 from outrider.cluster.deploy.proxy import haproxy_program
 
 LOOPBACK = "127.0.0.1"
-# Replicas' ports: below those that systems give out by themselves (32768 on Linux), in ranges.
+# Ports below those that systems give out by themselves (from 32768 on Linux): what is free now is
+# free still when it is listened to, seconds later. Replicas' ports in ranges, others one by one.
 FIRST_PORT, END_PORT, NUM_PORTS = 20_000, 32_700, 100
+FIRST_OWN_PORT = 10_000
 
 MAX_CONNECTIONS = 16_384  # unfinished ones included: each has HEAD_S, and a buffer of 16 KiB
 NUM_FILES = 256  # of HAProxy's beside those of connections: five for two, with pipes to splice
@@ -50,6 +52,7 @@ def cluster_environment(proxy: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_NBTHREAD": "1",
         "RAY_SERVE_HAPROXY_MAXCONN": str(MAX_CONNECTIONS),
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+        "RAY_SERVE_HAPROXY_STARTUP_TIMEOUT_S": str(PROXY_START_S),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": str(HOUR_S),  # longer than any stream
     }
 
@@ -130,9 +133,19 @@ def _haproxy(folder: Path, token: str) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """All of them at once, or one could be found twice."""
+    """All of them at once, or one could be found twice. Raises InvalidConfig where none are."""
+    possible = range(FIRST_OWN_PORT, FIRST_PORT)
+    found: list[int] = []
     with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [probe.getsockname()[1] for probe in probes]
+        for port in SystemRandom().sample(possible, len(possible)):
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise InvalidConfig(
+        f"Got no {count} free ports from {FIRST_OWN_PORT} to {FIRST_PORT} on {LOOPBACK}"
+    )

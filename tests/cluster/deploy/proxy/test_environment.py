@@ -8,7 +8,11 @@ import pytest
 
 from outrider.actors.errors import InvalidConfig
 from outrider.cluster.deploy.proxy import environment
-from outrider.cluster.deploy.proxy.environment import claimed_ports, proxy_environment
+from outrider.cluster.deploy.proxy.environment import (
+    claimed_ports,
+    free_ports,
+    proxy_environment,
+)
 
 pytestmark = pytest.mark.usefixtures("few")
 
@@ -42,6 +46,25 @@ def test_no_port_of_a_server_is_rays_fixed_one(tmp_path: Path) -> None:
     assert len(found) == len(set(found)) == 6
     assert not {8000, 8404, 8500, 9000, 9101, 9500, 30000, 31000} & set(found)
     assert {ports[0], ports[-1]} <= set(found)
+
+
+def test_no_port_is_one_that_the_system_may_give_out_meanwhile(tmp_path: Path) -> None:
+    """Seconds go by until HAProxy listens, in which Ray's own sockets get their ports."""
+    with claimed_ports() as ports:
+        variables = proxy_environment("haproxy", tmp_path, ports)
+    found = [int(value) for name, value in variables.items() if name.endswith("_PORT")]
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert max(found) < lowest
+
+
+def test_ports_that_others_have_are_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = environment.FIRST_OWN_PORT
+    monkeypatch.setattr(environment, "FIRST_PORT", first + 3)
+    assert sorted(free_ports(3)) == [first, first + 1, first + 2]
+    with socket.create_server(("127.0.0.1", first + 1)):
+        assert sorted(free_ports(2)) == [first, first + 2]
+        with pytest.raises(InvalidConfig, match="Got no 3 free ports from"):
+            free_ports(3)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(resource.RLIM_INFINITY, 16_384), (4096, 1536)])
