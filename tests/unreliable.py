@@ -1,5 +1,5 @@
 """Inline workers with everything between them and the coordinator that a network and a scheduler
-can do: answers that take their time, forecasts that are dropped, told twice, too late or in
+can do: answers that take their time, offers that are dropped, told twice, too late or in
 another order.
 """
 

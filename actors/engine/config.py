@@ -23,7 +23,6 @@ from outrider.actors.spec_decode.drafters.registry import (
     Place,
     chosen_drafters,
 )
-from outrider.actors.workers.ahead.fork_selection import WIDEST
 
 Count = Annotated[int, Field(ge=1)]
 CPU_BATCH, DEVICE_BATCH = 64, 256  # a device computes many rows in the time of one
@@ -93,18 +92,14 @@ class EngineOptions(BaseModel):
         description="true, false, or 'auto', by devices and timed forwards: draft and target in "
         "one process",
     )
-    pipeline: Literal["auto", "forecast", "ahead", "lockstep"] = Field(
+    pipeline: Literal["auto", "ahead", "lockstep"] = Field(
         default="auto",
-        description="'forecast': the draft rides ahead; 'ahead': with trees; 'lockstep': they take "
-        "turns; 'auto'",
+        description="'ahead': the draft grows trees while the target verifies; 'lockstep': they "
+        "take turns; 'auto'",
     )
-    lookahead: Literal["adaptive", "simple", "fixed"] = Field(
-        default="adaptive", description="'adaptive', 'simple' or 'fixed': who chooses k"
-    )
-    fan: Count | None = Field(
-        default=None,
-        le=WIDEST,
-        description=f"1 to {WIDEST}: guesses per position of a forecast, with lookahead 'fixed'",
+    lookahead: Literal["adaptive", "fixed"] = Field(
+        default="adaptive",
+        description="'adaptive' or 'fixed': whether what is drafted follows what was measured",
     )
     has_prefix_cache: bool = Field(
         default=True,
@@ -162,18 +157,12 @@ class EngineOptions(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.is_colocated is True and self.pipeline in ("forecast", "ahead"):
-            raise InvalidConfig(
-                f"Got is_colocated with pipeline='{self.pipeline}', accepted: 'lockstep'"
-            )
+        if self.is_colocated is True and self.pipeline == "ahead":
+            raise InvalidConfig("Got is_colocated with pipeline='ahead', accepted: 'lockstep'")
         if self.is_colocated is True and self.device_of_draft != self.device:
             raise InvalidConfig(
                 f"Got is_colocated with device='{self.device}' and "
                 f"draft_device='{self.draft_device}', accepted: one device for both"
-            )
-        if self.fan is not None and self.lookahead != "fixed":
-            raise InvalidConfig(
-                f"Got fan={self.fan} with lookahead='{self.lookahead}', accepted: 'fixed'"
             )
         chosen_drafters(self.drafters)
         return self

@@ -25,7 +25,6 @@ from outrider.actors.engine.suspects import Suspects
 from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
-from outrider.actors.lookahead.round_report import Lookup
 from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
@@ -263,13 +262,10 @@ class Coordinator:
         sequence.commit(ids)
         queued_s, sequence.queued_s = sequence.queued_s, None
         k_reason = self._proposer.draft_length.reason(sequence)
-        lookup = Lookup.UNASKED
         if reason is not None:
             self._streams.finish(live, reason)
-        else:
-            lookup = self._proposer.draft.look_up(sequence)
         self._delivery.commits.append(
-            Commit(live, ids, reason, proposal, verdict, k_reason, queued_s, lookup)
+            Commit(live, ids, reason, proposal, verdict, k_reason, queued_s)
         )
 
     def _fail_all(self, error: OutriderError) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outrider.actors.engine.streams import OutputProcessor, RequestState, pairs
 from outrider.actors.errors import OutriderError
-from outrider.actors.lookahead.round_report import Lookup, RowReport
+from outrider.actors.lookahead.round_report import RowReport
 from outrider.actors.scheduling.request import FinishReason, OutputDelta
 from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.telemetry.statistics import Statistics
@@ -27,14 +27,13 @@ class Commit:
     verdict: VerdictRow
     k_reason: str
     queued_s: float | None
-    lookup: Lookup
 
     def report(self) -> RowReport:
         """For the controller."""
         sequence = self.live.sequence
         is_ours = sequence.request.speculation.is_free and not sequence.is_plain
         drafter, num_drafted = self.proposal.drafter, len(self.proposal.tokens)
-        return RowReport(drafter, num_drafted, self.verdict.num_accepted, self.lookup, is_ours)
+        return RowReport(drafter, num_drafted, self.verdict.num_accepted, is_ours)
 
     def delta(self) -> OutputDelta:
         num_ids = len(self.ids)

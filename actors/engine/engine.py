@@ -34,7 +34,6 @@ from outrider.actors.sizing.machine import this_machine
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens
 from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
-from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import DraftClient, Proposer
 from outrider.actors.telemetry.statistics import Statistics
@@ -273,7 +272,7 @@ def _pipeline(config: EngineConfig, executor: Executor, is_colocated: bool) -> P
     if config.options.pipeline != "auto":
         return Pipeline(config.options.pipeline)
     can_overlap = config.used_draft is not None and not is_colocated and executor.is_parallel
-    return Pipeline.FORECAST if can_overlap else Pipeline.LOCKSTEP
+    return Pipeline.AHEAD if can_overlap else Pipeline.LOCKSTEP
 
 
 def _proposer(
@@ -285,11 +284,9 @@ def _proposer(
 ) -> Proposer:
     draft_length, options = DraftLength(), config.options
     lookahead, has_draft = Lookahead(options.lookahead), config.used_draft is not None
-    controller = controller_of(lookahead, options.k, options.fan, pipeline, has_draft)
+    controller = controller_of(lookahead, options.k, pipeline, has_draft)
     draft: DraftClient = LockstepDraft(draft_length, token_budget, trace)
     if pipeline is Pipeline.AHEAD:
         price = controller if isinstance(controller, Price) else None
         draft = AheadDraft(draft_length, price, statistics, trace)
-    elif pipeline is Pipeline.FORECAST:
-        draft = ForecastDraft(draft_length, statistics, trace)
     return Proposer(draft, draft_length, controller, statistics, options.chosen_drafters)

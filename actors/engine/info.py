@@ -32,7 +32,7 @@ class EngineInfo:
     verdicts: str  # whose kernels judge, and why
     fingerprint: str
     sizes: tuple[Found, ...]  # placement, memory, batch: as asked, or found and from what
-    pipeline: str  # in effect: "forecast" | "ahead" | "lockstep"
+    pipeline: str  # in effect: "ahead" | "lockstep"
     drafters: tuple[str, ...]  # names of the registry, in order of preference
     has_prefix_cache: bool
     k: int  # the controller's first

@@ -1,33 +1,26 @@
-"""The k and the branches that promise most tokens per second at the present load.
+"""The k that promises most tokens per second in lockstep at the present load.
 
-Decides every few rounds, from the model in `throughput` and what was measured. Only a promise of
+Decides every few rounds, from the model in `cost_model` and what was measured. Only a promise of
 some percent moves it, but plain decoding needs none: a tie goes to the target alone. Of what was
-not measured for long the best is hoped, and so it is tried for a few rounds. A forecast that
-promises little is compared with plain decoding by turns: that is all the probing there is.
+not measured for long the best is hoped, and so it is tried for a few rounds.
 """
 
 from dataclasses import dataclass, field
-from itertools import product
 
-from outrider.actors.lookahead.ab_test import Duel
-from outrider.actors.lookahead.acceptance import GOOD, Acceptance, Copies, Hits
-from outrider.actors.lookahead.controller import DraftChoice, Pipeline, usual_fan
+from outrider.actors.lookahead.acceptance import GOOD, Acceptance, Copies
+from outrider.actors.lookahead.controller import DraftChoice
 from outrider.actors.lookahead.cost_model import Throughput
 from outrider.actors.lookahead.latency_curve import Level, TimeCurve
 from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import DRAFT, NGRAM, NOBODY, Lookup, RoundReport
+from outrider.actors.lookahead.round_report import DRAFT, NGRAM, NOBODY, RoundReport
 from outrider.actors.scheduling.sampling_params import MAX_K
 
 PERIOD = 16  # rounds between decisions
-AUDIT = 8  # plain rounds between drafted ones, to compare the two
-DOUBTFUL = 1.35  # a promise below this is compared
 TRIAL = 4  # rounds that show what an untried choice is worth
 MARGIN = 1.03  # what another choice must promise over the present one
-COMPANY = 1.04  # the target alone is faster than beside a busy draft: they share a machine
 FADE = 0.9  # of what was observed, each period
 NGRAM_FADE = 0.97  # of guesses not made, so that they are tried again
 DRAFT_PRIOR, NGRAM_PRIOR = 0.7, 0.5  # acceptance before any was seen
-FANS = (0.25, 0.5, 1, 2, 3, 4, 6)  # guesses per position
 MIN_PATIENCE, MAX_PATIENCE = 400, 3200  # plain rounds before the draft is tried again
 
 
@@ -36,18 +29,12 @@ class _Load:
     """What is known and chosen at about the same number of rows."""
 
     choice: DraftChoice
-    fan: float
     verify: TimeCurve = field(default_factory=TimeCurve)
     plain_rest_s: Level = field(default_factory=Level)
     drafted_rest_s: Level = field(default_factory=Level)
     num_rounds_left: float = TRIAL  # until the next decision
-    duel: Duel = field(default_factory=Duel)
-    guesses: float = 0.0  # of a row's forecast, as chosen
-    num_fed: float = 0.0  # tokens, to the draft
-    num_guessed: float = 0.0  # guesses, in each of its steps
     num_made: float = 0.0  # tokens, in rounds without prompts
     seconds: float = 0.0  # that those took
-    after_audit: DraftChoice | None = None  # what goes on once it is over
 
     @property
     def rate(self) -> float:
@@ -58,10 +45,9 @@ class _Load:
 class AdaptiveController:
     """Starts at the configured k."""
 
-    def __init__(self, k: int, pipeline: Pipeline, has_draft: bool = True) -> None:
+    def __init__(self, k: int, has_draft: bool = True) -> None:
         self._start_k = k
         self._has_draft = has_draft
-        self._is_lockstep = pipeline is Pipeline.LOCKSTEP
         self._loads: dict[int, _Load] = {}  # by the bit length of the number of rows
         self._draft = TimeCurve()
         self._acceptance = {
@@ -69,7 +55,6 @@ class AdaptiveController:
             NGRAM: Acceptance(NGRAM_PRIOR),
         }
         self._copies = Copies()
-        self._hits = Hits()
         self._round = 0
         self._drafted_in = 0  # the last round that judged tokens of the draft's
         self._patience = MIN_PATIENCE
@@ -85,20 +70,17 @@ class AdaptiveController:
         if not num_rows:
             return  # prefill only
         load = self._load(num_rows)
-        is_drafted = self._learn_rows(report, load)
+        is_drafted = self._learn_rows(report)
         self._learn_times(report, load, is_drafted)
         is_as_chosen = is_drafted or load.choice.k == 0
-        num_tokens = sum(row.num_accepted + 1 for row in report.rows)
-        if is_as_chosen:
-            load.duel.add(load.choice.k > 0, num_tokens, report.round_s)
         if report.num_tokens == sum(row.num_drafted + 1 for row in report.rows):
-            load.num_made += num_tokens
+            load.num_made += sum(row.num_accepted + 1 for row in report.rows)
             load.seconds += report.round_s
         load.num_rounds_left -= PERIOD / TRIAL if is_as_chosen and _is_trial(load) else 1
         if load.num_rounds_left <= 0:
             self._decide(load, num_rows)
 
-    def _learn_rows(self, report: RoundReport, load: _Load) -> bool:
+    def _learn_rows(self, report: RoundReport) -> bool:
         """Whether there were tokens of the draft's among them."""
         is_drafted = False
         for row in report.rows:
@@ -108,9 +90,6 @@ class AdaptiveController:
                 is_drafted = True
             elif row.is_ours and row.drafter in (NGRAM, NOBODY):
                 self._copies.add(row.num_drafted, row.num_accepted)
-            if row.lookup is not Lookup.UNASKED:
-                is_hit = row.lookup is Lookup.HIT
-                self._hits.add(row.num_drafted, row.num_accepted, is_hit, load.fan)
         if is_drafted:
             self._drafted_in = self._round
         return is_drafted
@@ -122,10 +101,7 @@ class AdaptiveController:
             if passes.num_passes:
                 size, each_s = passes.num_tokens, passes.seconds / passes.num_passes
                 self._draft.add(size / passes.num_passes, each_s, self._round)
-                load.num_fed += size
-                load.num_guessed += passes.num_passes * len(report.rows) * load.guesses
-            if self._is_lockstep:
-                rest_s -= passes.seconds
+            rest_s -= passes.seconds
         (load.drafted_rest_s if is_drafted else load.plain_rest_s).add(max(rest_s, 0.0))
 
     # deciding
@@ -137,14 +113,12 @@ class AdaptiveController:
         if load is None:
             if self._loads:
                 near = self._loads[min(self._loads, key=lambda other: abs(other - key))]
-                load = _Load(near.choice, near.fan, near.verify.copy())
+                load = _Load(near.choice, near.verify.copy())
             else:
-                fan = usual_fan(num_rows)
                 k, reason = (
                     (self._start_k, Reason.START) if self._has_draft else (0, Reason.NO_DRAFT)
                 )
-                load = _Load(_choice(k, fan, self._start_k, reason), fan)
-            load.guesses = self._model(load, num_rows).guesses(load.choice.k, load.fan)
+                load = _Load(DraftChoice(k, self._start_k, reason))
             self._loads[key] = load
         return load
 
@@ -154,11 +128,8 @@ class AdaptiveController:
         return self._round - self._drafted_in >= self._patience
 
     def _decide(self, load: _Load, num_rows: int) -> None:
-        if load.after_audit is not None:
-            load.duel.compare(self._round)
-            load.choice, load.after_audit = load.after_audit, None
         model = self._model(load, num_rows)
-        k, fan, reason = self._best(load, model)
+        k, reason = self._best(load, model)
         if self._is_long_ago:
             self._acceptance[DRAFT].doubt()
         elif k:
@@ -166,19 +137,12 @@ class AdaptiveController:
         elif load.choice.reason == Reason.PROBE:
             self._patience = min(2 * self._patience, MAX_PATIENCE)
         most = min(MAX_K, 2 * load.choice.ngram_k + 1)  # as k: by steps, so that each is measured
-        price = _price(load, model.num_tokens(k, fan))
+        price = _price(load, model.num_tokens(k))
         chances = self._acceptance[NGRAM].survival()[1:]
         ngram_k = min(most, sum(chance > price for chance in chances))
-        load.choice = _choice(k, fan, ngram_k, reason, price)
-        load.fan = load.choice.num_branches / (k + 1) if k else fan
-        load.guesses = model.guesses(k, load.fan)
+        load.choice = DraftChoice(k, ngram_k, reason)
         load.num_rounds_left = PERIOD
         self._fade(load)
-        is_doubtful = model.at(k, fan) < DOUBTFUL * model.at(0, fan)
-        if k and not self._is_lockstep and is_doubtful and load.duel.is_due():
-            load.after_audit = load.choice
-            load.choice = _choice(0, fan, load.choice.ngram_k, Reason.AUDIT)
-            load.num_rounds_left = AUDIT
 
     def _model(self, load: _Load, num_rows: int) -> Throughput:
         load.verify.refresh(self._round)
@@ -189,56 +153,40 @@ class AdaptiveController:
         return Throughput(
             num_rows=num_rows,
             survival=survival,
-            misses=None if self._is_lockstep else self._hits.misses(survival),
             plain_tokens=plain_tokens,
             plain_fed=plain_fed,
             verify=load.verify,
             draft=self._draft,
-            fullness=load.num_fed / load.num_guessed if load.num_guessed else 1.0,
             plain_rest_s=(plain or drafted).value,
             drafted_rest_s=(drafted or plain).value,
         )
 
-    def _best(self, load: _Load, model: Throughput) -> tuple[int, float, Reason]:
-        """k, guesses per position, and why."""
-        now, fan = load.choice.k, load.fan
+    def _best(self, load: _Load, model: Throughput) -> tuple[int, Reason]:
+        """k, and why."""
+        now = load.choice.k
         if not self._has_draft:
-            return 0, fan, Reason.NO_DRAFT
-        if load.duel.is_lost(self._round):
-            return 0, fan, Reason.SLOWER
+            return 0, Reason.NO_DRAFT
         most = min(MAX_K, 2 * now + 1)  # it falls at once, but rises step by step
-        fans = (fan,) if self._is_lockstep else FANS
-        # Both at once: more guesses slow the draft, so the best of one depends on the other.
-        k, fan = max(product(range(1, most + 1), fans), key=lambda both: model.at(*both))
-        plain, best = model.at(0, fan), model.at(k, fan)
-        worth = plain if self._is_lockstep else plain * COMPANY
-        if best <= worth or (now == 0 and best <= worth * MARGIN):
-            is_known = load.verify.covers(model.num_tokens(0, fan))
-            return 0, fan, Reason.PLAIN if is_known else Reason.UNTRIED
-        if now and best <= model.at(now, load.fan) * MARGIN:
-            k, fan, reason = now, load.fan, Reason.KEPT
+        k = max(range(1, most + 1), key=model.at)
+        plain, best = model.at(0), model.at(k)
+        if best <= plain or (now == 0 and best <= plain * MARGIN):
+            is_known = load.verify.covers(model.num_tokens(0))
+            return 0, Reason.PLAIN if is_known else Reason.UNTRIED
+        if now and best <= model.at(now) * MARGIN:
+            k, reason = now, Reason.KEPT
         else:
             reason = Reason.BEST
         if self._is_long_ago:
-            return k, fan, Reason.PROBE
-        return k, fan, reason if load.verify.covers(model.num_tokens(k, fan)) else Reason.UNTRIED
+            return k, Reason.PROBE
+        return k, reason if load.verify.covers(model.num_tokens(k)) else Reason.UNTRIED
 
     def _fade(self, load: _Load) -> None:
         if self._round - self._drafted_in < PERIOD:
             self._acceptance[DRAFT].fade(FADE)
-            self._hits.fade(FADE)
-        load.num_fed *= FADE
-        load.num_guessed *= FADE
         load.num_made *= FADE
         load.seconds *= FADE
         self._copies.fade(FADE)
         self._acceptance[NGRAM].fade(FADE if load.choice.ngram_k else NGRAM_FADE)
-
-
-def _choice(
-    k: int, fan: float, ngram_k: int, reason: Reason, min_chance: float = 0.0
-) -> DraftChoice:
-    return DraftChoice(k, max(1, round(fan * (k + 1))) if k else 0, ngram_k, reason, min_chance)
 
 
 def _price(load: _Load, num_tokens: float) -> float:

@@ -1,7 +1,7 @@
 """How much is drafted: the choice made before each round, and who may make it.
 
-`adaptive` models throughput, `simple` follows the acceptance of the last round, `fixed` does
-neither. A request's own k is exact; it is the coordinator that puts it in a choice's place.
+`adaptive` follows what was measured, `fixed` does not. A request's own k is exact; it is the
+coordinator that puts it in a choice's place.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,12 @@ class Lookahead(StrEnum):
     """Which controller."""
 
     ADAPTIVE = "adaptive"
-    SIMPLE = "simple"
     FIXED = "fixed"
 
 
 class Pipeline(StrEnum):
     """Whether the target waits for the draft, and what the draft makes meanwhile."""
 
-    FORECAST = "forecast"
     AHEAD = "ahead"
     LOCKSTEP = "lockstep"
 
@@ -33,10 +31,8 @@ class DraftChoice:
     """One round's, for every row that leaves it to the server."""
 
     k: int  # drafted tokens, of the draft's; at 0 it need not follow
-    num_branches: int  # guesses of a forecast over all positions of one sequence, on average
-    ngram_k: int  # drafted tokens where the row has no branch and its own past is copied
+    ngram_k: int  # drafted tokens where the row has none of those and its own past is copied
     reason: Reason
-    min_chance: float = 0.0  # of a forecast's token to be accepted; branches end before others
 
 
 class Controller(Protocol):
@@ -49,10 +45,3 @@ class Controller(Protocol):
     def observe(self, report: RoundReport) -> None:
         """Learn from a round. Best called while the target is at the next."""
         ...
-
-
-def usual_fan(num_rows: int) -> int:
-    """Guesses per position to begin with: width costs little when alone."""
-    if num_rows <= 2:
-        return 4
-    return 2 if num_rows <= 8 else 1

@@ -22,9 +22,9 @@ AUDIT = 16  # plain rounds, to compare
 FEW, GROWTH = 8, 2  # tokens that any forward may have; times the most that one had so far
 DOUBTFUL = 1.3  # times what plain rounds would make: more than that needs no proof
 
-PRICED = DraftChoice(MAX_K, 1, MAX_K, Reason.PRICED)
-AUDITED = DraftChoice(0, 0, 0, Reason.AUDIT)
-SLOWER = DraftChoice(0, 0, MAX_K, Reason.SLOWER)
+PRICED = DraftChoice(MAX_K, MAX_K, Reason.PRICED)
+AUDITED = DraftChoice(0, 0, Reason.AUDIT)
+SLOWER = DraftChoice(0, MAX_K, Reason.SLOWER)
 
 
 @dataclass(slots=True)

@@ -1,24 +1,11 @@
-"""What the coordinator knows of a round once its verdicts are in: all that a controller sees.
-
-A row's forecast is looked up at its verdict, so it tells whether the *next* proposal was at hand.
-"""
+"""What the coordinator knows of a round once its verdicts are in: all that a controller sees."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 # Who made a proposal: a name of the registry of drafters. These are those that controllers know.
 DRAFT, NGRAM = "draft", "ngram"
 NOBODY = "none"  # a plain row
 MAX_NODES = 256  # of one proposal: of more the verdict's kernels take none
-
-
-class Lookup(StrEnum):
-    """What the forecast said of the outcome."""
-
-    HIT = "hit"
-    MISS = "miss"  # the outcome was not in it
-    LATE = "late"  # it had not come
-    UNASKED = "unasked"  # lockstep, or a sequence that the draft does not follow, or has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +15,6 @@ class RowReport:
     drafter: str
     num_drafted: int
     num_accepted: int
-    lookup: Lookup = Lookup.UNASKED
     is_ours: bool = True  # how far it drafts is the server's choice, not its request's
 
     def __post_init__(self) -> None:
@@ -38,7 +24,7 @@ class RowReport:
 
 @dataclass(frozen=True, slots=True)
 class DraftPasses:
-    """Forwards of the draft that belong together: lockstep's proposals, or one forecast step."""
+    """Forwards of the draft that belong together: lockstep's proposals, or one step ahead."""
 
     num_passes: int
     num_tokens: int  # that they fed, all together

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Iterator
 
 from outrider.actors.lookahead.price import Price
-from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
+from outrider.actors.lookahead.round_report import DRAFT, DraftPasses
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.followed import Followed
 from outrider.actors.spec_decode.proposer import NOTHING, Fallback, Proposal, Proposals
-from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.statistics import FORESEEN, Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import AnyMessage, Close, Grow, Offers, Open
 from outrider.actors.transport.rows import GrowRow
@@ -89,6 +89,8 @@ class AheadDraft:
         for sequence in plan.rows:
             followed, before = self._of(sequence), given.get(sequence.seq_id, NOTHING)
             followed.catch_up()
+            if followed.is_grown and followed.unlearned:
+                self._statistics.count(FORESEEN, followed.foreseen)
             if not _is_drawn(sequence):
                 followed.offer(before)
                 followed.offer(fill(sequence))
@@ -106,16 +108,6 @@ class AheadDraft:
             if _is_drawn(sequence) and sequence.seq_id not in proposals:
                 proposals[sequence.seq_id] = fill(sequence)
         return proposals
-
-    def look_up(self, sequence: Sequence) -> Lookup:
-        followed = self._followed.get(sequence.seq_id)
-        if followed is None or not followed.is_grown:
-            return Lookup.UNASKED
-        followed.catch_up()
-        root = followed.tree.root
-        found = Lookup.HIT if root.children else Lookup.LATE if root.name else Lookup.MISS
-        self._statistics.count(f"forecast_{found}", "")
-        return found
 
     async def _choose(
         self, rows: list[Sequence], num_tokens: int, most: int

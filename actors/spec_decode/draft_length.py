@@ -1,18 +1,16 @@
 """How far each sequence is drafted: what its request asks, else what the server chose."""
 
-from outrider.actors.lookahead.controller import DraftChoice, usual_fan
+from outrider.actors.lookahead.controller import DraftChoice
 from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence
-
-EMPTY_WIDTH = 3  # a lone position is worth the guesses of so many
 
 
 class DraftLength:
     """The present choice, as it applies to one sequence or another."""
 
     def __init__(self) -> None:
-        self.choice = DraftChoice(0, 0, 0, Reason.START)
+        self.choice = DraftChoice(0, 0, Reason.START)
         self.told_k = MAX_K  # for those that tell of the likeliest ids of each row
 
     def draft_k(self, sequence: Sequence) -> int:
@@ -22,20 +20,6 @@ class DraftLength:
     def guessed_k(self, sequence: Sequence, ignores_k: bool) -> int:
         """Tokens that a drafter of the coordinator's may guess."""
         return self._asked(sequence, MAX_K if ignores_k else self.choice.ngram_k)
-
-    def num_branches(self, sequence: Sequence, num_drafted: int) -> int:
-        """Guesses that a forecast makes of the outcome of a proposal this long.
-
-        So many for each position, but after a short proposal as after one of EMPTY_WIDTH - 1
-        tokens: it comes of a miss, and what comes next is soon needed.
-        """
-        choice = self.choice
-        fan = choice.num_branches / (choice.k + 1) if choice.k else usual_fan(1)
-        return max(1, round(fan * max(num_drafted + 1, EMPTY_WIDTH)))
-
-    def min_chance(self, sequence: Sequence) -> float:
-        """Of a token to be accepted, for its place in the forward; a request's own k is exact."""
-        return self.choice.min_chance if sequence.request.speculation.k is None else 0.0
 
     def num_nodes(self, sequence: Sequence, most: int) -> int:
         """Of a tree, where its size is the server's choice."""

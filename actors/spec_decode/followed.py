@@ -35,6 +35,14 @@ class Followed:
         """By the draft."""
         return self.is_opened and not self.is_stopped
 
+    @property
+    def foreseen(self) -> str:
+        """What the tree has for the last commit: "hit", something stands behind it; "late", it
+        was foreseen, and nothing stands behind it yet; "miss".
+        """
+        root = self.tree.root
+        return "hit" if root.children else "late" if root.name else "miss"
+
     def forget_draft(self) -> None:
         """Another draft has names of its own."""
         self.is_opened = self.is_told = self.is_stopped = False

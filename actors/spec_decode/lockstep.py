@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 
 from outrider.actors.errors import OutriderError, WorkerFailed, WorkerLost
-from outrider.actors.lookahead.round_report import DRAFT, DraftPasses, Lookup
+from outrider.actors.lookahead.round_report import DRAFT, DraftPasses
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
@@ -74,9 +74,6 @@ class LockstepDraft:
     ) -> dict[int, Proposal]:
         found = await self._answer(self.ask(plan, given)) | given
         return {s.seq_id: found.get(s.seq_id) or fill(s) for s in plan.rows}
-
-    def look_up(self, sequence: Sequence) -> Lookup:
-        return Lookup.UNASKED
 
     async def _answer(self, ask: Propose | None) -> dict[int, Proposal]:
         """What the draft proposes, unless it takes too long."""

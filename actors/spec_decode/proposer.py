@@ -12,7 +12,6 @@ from outrider.actors.lookahead.controller import Controller, DraftChoice
 from outrider.actors.lookahead.round_report import (
     NOBODY,
     DraftPasses,
-    Lookup,
     RoundReport,
     RowReport,
 )
@@ -26,7 +25,7 @@ from outrider.actors.spec_decode.drafters.registry import (
     Place,
 )
 from outrider.actors.telemetry.statistics import Statistics
-from outrider.actors.transport.draft_tree import leaf_paths, path_to
+from outrider.actors.transport.draft_tree import path_to
 from outrider.actors.transport.rows import SparseRow, TokenId
 from outrider.actors.transport.worker_client import WorkerClient
 
@@ -44,12 +43,6 @@ class Proposal:
         """The tokens down to this one; none for -1."""
         return tuple(self.tokens[at] for at in path_to(node, self.parents))
 
-    @property
-    def longest(self) -> tuple[TokenId, ...]:
-        """One of its longest paths."""
-        paths = (path for path, _ in leaf_paths(len(self.tokens), self.parents))
-        return tuple(self.tokens[at] for at in max(paths, key=len))
-
 
 NOTHING = Proposal()
 
@@ -58,7 +51,7 @@ Proposals = dict[int, Proposal]  # by sequence
 
 
 class DraftClient(Protocol):
-    """The draft worker as it is used: LockstepDraft, or ForecastDraft riding ahead."""
+    """The draft worker as it is used: LockstepDraft, or AheadDraft."""
 
     failure: str  # why it had no answer when last asked
     passes: list[DraftPasses]  # told of and not yet taken
@@ -75,10 +68,6 @@ class DraftClient(Protocol):
         self, plan: SchedulerOutput, given: Proposals, fallback: Fallback
     ) -> Proposals:
         """Proposals; `fallback` has some where the draft has none; those `given` are not asked."""
-        ...
-
-    def look_up(self, sequence: Sequence) -> Lookup:
-        """What the forecast had for the commit just made."""
         ...
 
 

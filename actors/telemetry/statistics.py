@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+FORESEEN = "foreseen"  # an event: what a tree had for a commit, "hit", "late" or "miss"
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -71,13 +73,10 @@ class Snapshot:
         return max(0, self.num_draft_fed - self.num_accepted)
 
     @property
-    def forecast_hit_rate(self) -> float:
-        """Commits whose outcome had been forecast, of those that had a forecast."""
-        hits, misses, late = (
-            sum(count for (event, _), count in self.events.items() if event == f"forecast_{what}")
-            for what in ("hit", "miss", "late")
-        )
-        return hits / (hits + misses + late) if hits + misses + late else 0.0
+    def foreseen_rate(self) -> float:
+        """Commits behind which something stood in the tree, of all that the draft followed."""
+        total = sum(n for (what, _), n in self.events.items() if what == FORESEEN)
+        return self.events.get((FORESEEN, "hit"), 0) / total if total else 0.0
 
     @property
     def tokens_per_s(self) -> float:

@@ -4,12 +4,10 @@ from typing import Protocol
 
 from outrider.actors.transport.rows import (
     Count,
-    ForecastRow,
     GrowRow,
     MessagePart,
     OfferRow,
     OpenRow,
-    OutcomeRow,
     PrefillRow,
     PromptRow,
     ProposalRow,
@@ -65,21 +63,6 @@ class ProposeReply(Message, frozen=True):
     started_s: float  # by its machine's monotonic clock
     step_s: float  # forwards and draws
     num_passes: Count
-
-
-class Outcomes(Message, frozen=True):
-    """Forecast these, ahead of their verdicts. Not answered: Forecasts are pushed as they come."""
-
-    rows: tuple[OutcomeRow, ...]
-
-
-class Forecasts(Message, frozen=True):
-    """Pushed by the draft after each step: the rows that changed."""
-
-    rows: tuple[ForecastRow, ...]
-    num_tokens: Count  # that the step fed; none where forks cost nothing
-    started_s: float  # by its machine's monotonic clock
-    step_s: float  # forward and draws
 
 
 class Grow(Message, frozen=True):
@@ -262,8 +245,6 @@ AnyMessage = (
     | Settle
     | Propose
     | ProposeReply
-    | Outcomes
-    | Forecasts
     | Grow
     | Offers
     | Verify

@@ -96,23 +96,6 @@ class ProposalRow(MessagePart, frozen=True):
     stop: DraftStop | None = None  # why it follows the sequence no longer
 
 
-class OutcomeRow(MessagePart, frozen=True):
-    """Where a sequence stands, and the proposal that is on its way to the target.
-
-    Whatever the draft had computed along `committed` and `tokens` is kept, so an outcome that no
-    branch foresaw, or a proposal of somebody else's, needs no other word.
-    """
-
-    seq_id: int
-    id: Count  # of that proposal; forecasts name it
-    num_committed: Count  # committed length, prompt included
-    committed: tuple[TokenId, ...]  # ids since the last outcome (or OPEN)
-    tokens: tuple[TokenId, ...]  # the proposal, whoever made it; none where the row runs plainly
-    max_tokens: Count  # a branch grows no longer; its guess of the target's token not counted
-    num_branches: Count  # guesses over all positions, on average
-    min_chance: Chance = 0.0  # to be accepted, if its guess comes true, of a branch's last token
-
-
 class GrowRow(MessagePart, frozen=True):
     """Where a sequence stands: grow its tree from there. A newer one supersedes an older."""
 
@@ -139,23 +122,6 @@ class OfferRow(MessagePart, frozen=True):
     tokens: tuple[TokenId, ...]
     edges: tuple[Count, ...]  # see trees/chances.py
     rows: tuple[SparseRow, ...] = ()  # of the nodes that were drawn, in rejection mode
-    stop: DraftStop | None = None  # why it follows the sequence no longer
-
-
-class ForecastRow(MessagePart, frozen=True):
-    """What one step added to the forecast of one proposal.
-
-    A fork (n, token) bets that n drafted tokens are accepted and `token` is recovered, or the
-    bonus. Branches are numbered in the order their forks were pushed; growth (branch, token)
-    appends to one. A step appends to the branches that are likely enough to be needed; where none
-    is, to the likeliest.
-    """
-
-    seq_id: int
-    id: Count
-    forks: tuple[tuple[Count, TokenId], ...]
-    growth: tuple[tuple[Count, TokenId], ...]
-    rows: tuple[SparseRow, ...]  # one per growth in rejection mode, else empty
     stop: DraftStop | None = None  # why it follows the sequence no longer
 
 

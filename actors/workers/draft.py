@@ -1,4 +1,4 @@
-"""The draft: proposes chains when asked, or forecasts ahead of being asked.
+"""The draft: proposes chains when asked, or grows trees ahead of being asked.
 
 A round's chains are drafted in step, one packed forward per drafted token.
 
@@ -22,14 +22,13 @@ from outrider.actors.transport.messages import (
     AnyMessage,
     Done,
     Grow,
-    Outcomes,
     Propose,
     ProposeReply,
     WorkerInfo,
 )
 from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
-from outrider.actors.workers.ahead.forecaster import MAX_FAILED, Forecaster
-from outrider.actors.workers.ahead.grower import Grower
+from outrider.actors.workers.ahead.grower import MAX_FAILED, Grower
+from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.logits.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
@@ -56,7 +55,7 @@ class _Chain:
 
 
 class DraftWorker(ModelWorker):
-    """Answers PROPOSE."""
+    """Answers PROPOSE; grows from GROW on."""
 
     def __init__(
         self,
@@ -71,21 +70,13 @@ class DraftWorker(ModelWorker):
         super().__init__(runner, backend, description, shares_pages=shares_pages, clock=clock)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
         self._num_failed = 0  # sequences in a row that failed alone
-        self._forecaster = Forecaster(
-            runner, backend, self._num_ids, self.sampling, self.grammars, clock
-        )
-        self._grower = Grower(runner, backend, self._num_ids, self.sampling, self.grammars, clock)
+        sampler = TreeSampler(backend, self._num_ids, self.sampling, self.grammars)
+        self._grower = Grower(runner, sampler, clock)
 
     def step(self, message: AnyMessage) -> AnyMessage:
         match message:
             case Propose():
                 return self._propose_all(message)
-            case Outcomes():
-                for row in message.rows:
-                    sequence = self.find(row.seq_id)
-                    self._forecaster.outcome(row, sequence)
-                    self.cache_full_pages(sequence, min(sequence.cache.len, row.num_committed))
-                return Done()
             case Grow():
                 for asked in message.rows:
                     sequence = self.find(asked.seq_id)
@@ -96,13 +87,12 @@ class DraftWorker(ModelWorker):
                 return super().step(message)
 
     def advance(self) -> AnyMessage | None:
-        return self._forecaster.advance() or self._grower.advance()
+        return self._grower.advance()
 
     def opened(self, sequence: WorkerSequence) -> None:
         self._check_ids(sequence, sequence.ids)
 
     def closed(self, seq_id: int) -> None:
-        self._forecaster.forget(seq_id)
         self._grower.forget(seq_id)
 
     def _stop(self, sequence: WorkerSequence, stop: DraftStop) -> None:

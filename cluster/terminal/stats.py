@@ -27,7 +27,7 @@ def _table(snapshot: Snapshot, info: "EngineInfo", seed: int) -> Table:
     passes = f"{snapshot.num_target_passes} target, {snapshot.num_draft_passes} draft"
     table.add_row("passes", passes)
     if info.pipeline != "lockstep":
-        table.add_row("forecasts that came true", f"{snapshot.forecast_hit_rate:.1%}")
+        table.add_row("commits foreseen by trees", f"{snapshot.foreseen_rate:.1%}")
     fed, wasted = snapshot.num_draft_fed, snapshot.num_draft_wasted
     table.add_row("draft's tokens", f"{fed} computed, {wasted} for nothing")
     table.add_row("target idle", f"{snapshot.target_idle:.1%}")

@@ -108,7 +108,7 @@ async def test_kept_prefixes(engine_of, expected_of, architecture, kind, config,
 
 async def test_both_while_the_draft_rides_ahead(engine_of):
     batch = [*ragged(SAMPLINGS[1], 2), *prefixed(SAMPLINGS[0], 3)[8:10]]
-    sizes = {"kv_tokens": TINY, "has_prefix_cache": True, "pipeline": "forecast"}
+    sizes = {"kv_tokens": TINY, "has_prefix_cache": True, "pipeline": "ahead"}
     async with engine_of("demo", "own", executor="process", **sizes) as engine:
         expected = await alone(engine, batch)  # by these workers: one at a time has room
         before = engine.statistics.snapshot()

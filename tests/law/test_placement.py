@@ -46,7 +46,7 @@ async def test_placement_and_threads_change_no_bit(models):
         assert roles == {"target", "draft"}
         is_apart = info.placement.startswith("apart")
         assert num_processes == (2 if is_apart else 1)
-        assert info.pipeline == ("forecast" if is_apart else "lockstep")
+        assert info.pipeline == ("ahead" if is_apart else "lockstep")
         if (asked := wish.get("is_colocated")) is not None:
             assert is_apart is not asked
         if "num_threads" in wish:

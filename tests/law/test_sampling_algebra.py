@@ -1,7 +1,7 @@
 """Law 1 over everything a request can ask of the sampler, two and two together.
 
 On the CPU, numerics exact: ids, text and raw log-probabilities with speculation are those without.
-Rejection mode above temperature 0 promises the distribution only (test_forecast_statistics), so
+Rejection mode above temperature 0 promises the distribution only (test_ahead_statistics), so
 here it is asked at temperature 0.
 """
 
@@ -26,8 +26,8 @@ from outrider.actors.text.grammar_masks import MaskFiller
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, LogitsProcessor
 
 ENGINES = {
-    "draft ahead": {"pipeline": "forecast", "drafters": ("prediction", "draft")},
-    "draft ahead and copies": {"pipeline": "forecast", "drafters": tuple(DRAFTERS)},
+    "draft ahead": {"pipeline": "ahead", "drafters": ("prediction", "draft")},
+    "draft ahead and copies": {"pipeline": "ahead", "drafters": tuple(DRAFTERS)},
     "trees ahead": {"pipeline": "ahead", "drafters": tuple(DRAFTERS)},
     "lockstep": {"pipeline": "lockstep", "drafters": tuple(DRAFTERS)},
     "copies": {"pipeline": "lockstep", "has_draft": False, "drafters": tuple(DRAFTERS)},

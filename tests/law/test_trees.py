@@ -55,9 +55,8 @@ async def test_output_equals_plain_decoding(engine_of, monkeypatch, caplog, arch
         {"is_colocated": True, "drafters": ("ngram", "draft")},
         {"executor": "process", "has_prefix_cache": True, **AHEAD},
         {"token_budget": 24, "max_batch": 5, **AHEAD},
-        {"pipeline": "forecast"},
     ],
-    ids=["ahead", "lockstep", "colocated", "processes", "chunked", "forecast"],
+    ids=["ahead", "lockstep", "colocated", "processes", "chunked"],
 )
 async def test_beside_a_draft_that_knows_of_chains_only(engine_of, monkeypatch, config):
     async with engine_of("llama", "good", **config) as engine:
@@ -88,7 +87,7 @@ async def test_everything_a_request_can_ask(engine_of, monkeypatch, caplog, arch
 
 
 async def test_rejection_rows_are_chains_beside_trees(engine_of, monkeypatch, caplog):
-    """Their distribution is test_forecast_statistics' matter; with trees beside them, judged by
+    """Their distribution is test_ahead_statistics' matter; with trees beside them, judged by
     another kernel, they are still what they are alone.
     """
     async with engine_of("llama", "good", pipeline="lockstep") as engine:

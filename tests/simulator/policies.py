@@ -12,7 +12,6 @@ from outrider.actors.lookahead.price import Price
 
 ALONE, ALL = ("prediction", "draft"), ("prediction", "draft", "ngram")
 COPIES = ("prediction", "ngram")
-FANS = (1, 2)  # guesses at each position of what is out
 LOCKSTEP_KS, AHEAD_KS = (1, 2, 3, 4, 6, 8, 12), (2, 4, 6, 8, 12, 16)
 
 
@@ -55,41 +54,23 @@ def ahead(machine: Machine, has_draft: bool) -> Sequence[Setting]:
     if not has_draft:
         return []
     return [
-        Setting(
-            Pipeline.FORECAST, lambda k=k, fan=fan: FixedController(k, fan), label=f"k={k} F={fan}"
-        )
-        for k in AHEAD_KS
-        for fan in FANS
+        Setting(Pipeline.AHEAD, lambda k=k: FixedController(k), label=f"k={k}") for k in AHEAD_KS
     ]
 
 
 def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
-    """As `outrider serve` comes."""
-    rides = has_draft and not machine.is_shared
-    pipeline = Pipeline.FORECAST if rides else Pipeline.LOCKSTEP
+    """As `outrider serve` comes: one tree, one price, where the draft has a device of its own."""
+    drafters = ALL if has_draft else COPIES
+    if has_draft and not machine.is_shared:
+        return [Setting(Pipeline.AHEAD, Price, drafters)]
     return [
         Setting(
-            pipeline,
-            lambda: AdaptiveController(4, pipeline, has_draft),
-            ALL if has_draft else COPIES,
-            is_colocated=has_draft and machine.is_shared,
+            Pipeline.LOCKSTEP,
+            lambda: AdaptiveController(4, has_draft),
+            drafters,
+            is_colocated=has_draft,
         )
     ]
 
 
-def tree(machine: Machine, has_draft: bool) -> Sequence[Setting]:
-    """One tree, one price, the draft in a process of its own; on a shared device it would wait for
-    the target's turn with all that it grows, so there it is what serves now.
-    """
-    if machine.is_shared:
-        return present(machine, has_draft)
-    return [Setting(Pipeline.AHEAD, Price, ALL if has_draft else COPIES)]
-
-
-POLICIES = {
-    "none": plain,
-    "lockstep": lockstep,
-    "ahead": ahead,
-    "present controller": present,
-    "one tree, one price": tree,
-}
+POLICIES = {"none": plain, "lockstep": lockstep, "ahead": ahead, "present": present}

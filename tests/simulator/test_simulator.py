@@ -20,12 +20,12 @@ from simulator.world import World
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.lookahead.fixed import FixedController
-from outrider.actors.lookahead.round_report import Lookup
-from outrider.actors.spec_decode.forecast import ForecastDraft
-from outrider.actors.spec_decode.proposer import NOTHING
-from outrider.actors.transport.messages import Close, Outcomes, Ping
+from outrider.actors.spec_decode import ahead
+from outrider.actors.spec_decode.ahead import AheadDraft
+from outrider.actors.spec_decode.followed import Followed
+from outrider.actors.transport.messages import Close, Grow, Ping
 
-FORECAST, LOCKSTEP, AHEAD = Pipeline.FORECAST, Pipeline.LOCKSTEP, Pipeline.AHEAD
+LOCKSTEP, AHEAD = Pipeline.LOCKSTEP, Pipeline.AHEAD
 VERIFY_S, STEP_S, HOP_S = 0.012, 0.0015, 0.00005
 USUAL = Machine(
     "usual", flat(12.0, 64, 0.1), flat(1.5, 64, 0.01), HOP_S, "made up, for round numbers"
@@ -48,8 +48,8 @@ def plainly(where):
 
 
 @functools.cache
-def fixed(pipeline, k, fan=1):
-    return Setting(pipeline, lambda: FixedController(k, fan))
+def fixed(pipeline, k):
+    return Setting(pipeline, lambda: FixedController(k))
 
 
 @functools.cache
@@ -65,9 +65,7 @@ def best(where, pipeline):
 
 
 def adaptive(pipeline, has_draft=True):
-    return Setting(
-        pipeline, lambda: controller_of(Lookahead.ADAPTIVE, 4, None, pipeline, has_draft)
-    )
+    return Setting(pipeline, lambda: controller_of(Lookahead.ADAPTIVE, 4, pipeline, has_draft))
 
 
 def test_plain_decoding_is_one_token_a_verify_and_two_hops():
@@ -86,15 +84,15 @@ def test_lockstep_takes_what_its_formula_says(k):
 
 def test_the_draft_riding_ahead_keeps_the_target_busy_and_beats_lockstep():
     where = world()
-    assert best(where, FORECAST).tokens_per_s >= 1.3 * best(where, LOCKSTEP).tokens_per_s
-    assert best(where, FORECAST).target_idle <= 0.05
+    assert best(where, AHEAD).tokens_per_s >= 1.3 * best(where, LOCKSTEP).tokens_per_s
+    assert best(where, AHEAD).target_idle <= 0.05
 
 
 def test_trees_beat_every_chain():
     """Over a long window: in a short one, whoever is faster is at other texts by then."""
     where, window = world(text="held-out"), (250, 1000)
     found = run(where, adaptive(AHEAD), *window).tokens_per_s
-    for pipeline in (FORECAST, LOCKSTEP):
+    for pipeline in (AHEAD, LOCKSTEP):
         assert found >= 1.04 * run(where, best_setting(where, pipeline), *window).tokens_per_s
 
 
@@ -113,9 +111,8 @@ def test_no_policy_writes_another_text(text, temperature):
     for setting in (
         fixed(LOCKSTEP, 4),
         replace(fixed(LOCKSTEP, 4), is_colocated=True),
-        fixed(FORECAST, 8, 2),
         fixed(AHEAD, 4),
-        adaptive(AHEAD),
+        fixed(AHEAD, 12),
         *present(machine, has_draft=True),
     ):
         found = run(where, setting, 0, 50).texts
@@ -162,40 +159,49 @@ def test_a_worker_that_fails_ends_the_run(monkeypatch):
 
 
 def nothing_is_found(monkeypatch):
-    """Every outcome counts as unforeseen."""
-    monkeypatch.setattr(ForecastDraft, "look_up", lambda self, sequence: Lookup.MISS)
+    """What stands behind a commit goes with it."""
+    catch_up = Followed.catch_up
+
+    def mutant(self):
+        num_known = self.tree.root.position + 1
+        catch_up(self)
+        if self.sequence.num_committed > num_known:
+            self.tree.root.children.clear()
+            self.nodes.clear()
+
+    monkeypatch.setattr(Followed, "catch_up", mutant)
 
 
 def only_what_is_fully_grown_is_used(monkeypatch):
-    """A branch that the verdict overtook is thrown away."""
-    propose = ForecastDraft._proposal
+    """A chain that the verdict overtook is left out."""
+    chain = ahead._chain
 
-    def mutant(self, sequence, fill):
-        proposal = propose(self, sequence, fill)
-        return proposal if len(proposal.tokens) == self._draft_length.draft_k(sequence) else NOTHING
+    def mutant(root, length, is_drawn):
+        found = chain(root, length, is_drawn)
+        return found if len(found) == length else []
 
-    monkeypatch.setattr(ForecastDraft, "_proposal", mutant)
+    monkeypatch.setattr(ahead, "_chain", mutant)
 
 
 def the_round_waits_for_steps(monkeypatch):
     """More tokens, though the target has nothing to do meanwhile."""
-    propose = ForecastDraft.propose
+    propose = AheadDraft.propose
 
     async def mutant(self, *asked):
         await asyncio.sleep(0.006)
         return await propose(self, *asked)
 
-    monkeypatch.setattr(ForecastDraft, "propose", mutant)
+    monkeypatch.setattr(AheadDraft, "propose", mutant)
 
 
 def the_draft_hears_of_it_after_the_verdict(monkeypatch):
-    """The outcome leaves with the next round's, if its sequence is still there."""
+    """A GROW leaves with the next round's, if its sequence is still there."""
     tell, held = VirtualWorker.tell, []
 
     def mutant(self, message):
         if isinstance(message, Close):
             held.clear()
-        if isinstance(message, Outcomes):
+        if isinstance(message, Grow):
             held.append(message)
             message = held.pop(0) if len(held) > 1 else Ping()
         tell(self, message)
@@ -214,7 +220,7 @@ def the_draft_hears_of_it_after_the_verdict(monkeypatch):
     ids=lambda mutant: mutant.__name__,
 )
 def test_a_worse_pipeline_is_told(mutant, monkeypatch):
-    where, setting = world(), fixed(FORECAST, 12)
+    where, setting = world(), fixed(AHEAD, 12)
     sound = run(where, setting).tokens_per_s
     mutant(monkeypatch)
     assert where.run(setting, 20, ROUNDS).tokens_per_s < 0.9 * sound
@@ -252,14 +258,14 @@ def test_without_a_controller_it_would_be():
 @pytest.mark.parametrize("pipeline", Pipeline)
 def test_every_lookahead_runs_in_every_pipeline(pipeline, lookahead):
     where = world(num_rows=3)
-    setting = Setting(pipeline, lambda: controller_of(lookahead, 4, None, pipeline, has_draft=True))
+    setting = Setting(pipeline, lambda: controller_of(lookahead, 4, pipeline, has_draft=True))
     assert run(where, setting).tokens_per_s > 2 * 3 / (VERIFY_S + 2 * HOP_S)
 
 
 def test_a_slow_draft_keeps_nobody_waiting():
-    """A step that takes longer than the verify: a forecast is late, the target is not."""
+    """A step that takes longer than the verify: its tree is late, the target is not."""
     where = world(replace(USUAL, name="slow draft", draft_s=flat(20.0, 64, 0.1)))
-    outcome = run(where, fixed(FORECAST, 4))
+    outcome = run(where, fixed(AHEAD, 4))
     assert outcome.target_idle <= 0.01
     assert outcome.tokens_per_s >= 0.98 * plainly(where).tokens_per_s
 

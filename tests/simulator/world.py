@@ -26,7 +26,6 @@ from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import chosen_drafters
-from outrider.actors.spec_decode.forecast import ForecastDraft
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import DraftClient, Proposer
 from outrider.actors.telemetry.statistics import Snapshot, Statistics
@@ -103,8 +102,6 @@ class _Run:
         if setting.pipeline is Pipeline.AHEAD:
             price = controller if isinstance(controller, Price) else None
             source = AheadDraft(length, price, self.statistics, trace)
-        elif setting.pipeline is Pipeline.FORECAST:
-            source = ForecastDraft(length, self.statistics, trace)
         else:
             source = LockstepDraft(length, TOKEN_BUDGET, trace)
         proposer = Proposer(

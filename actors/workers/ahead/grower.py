@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 
-import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
@@ -29,16 +28,9 @@ from outrider.actors.workers.ahead.growing_tree import (
     Growth,
     children_of,
     chunk_of,
-    path_of,
 )
-from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
-from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
+from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.model_worker import WorkerSequence
-from outrider.actors.workers.sparse_row import TOP_M, sparse_row
-from outrider.kernels.contract.trees import TreeBackend
-from outrider.kernels.contract.verdict import DrawBatch, SamplingMetadata
-
-SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
 
 MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: what comes next waits for it
@@ -52,21 +44,10 @@ log = logging.getLogger(__name__)
 class Grower:
     """The trees of one draft worker."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        backend: TreeBackend[torch.Tensor],
-        num_ids: int,
-        sampling: SamplingOf,
-        grammars: WorkerGrammars,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, runner: Runner, sampler: TreeSampler, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._runner = runner
-        self._backend = backend
-        self._num_ids = num_ids
-        self._sampling = sampling
-        self._grammars = grammars
+        self._sampler = sampler
         self._trees: dict[int, GrowingTree] = {}
         self._untold: list[OfferRow] = []
         self._num_failed = 0  # sequences in a row that failed alone
@@ -195,60 +176,20 @@ class Grower:
     def _drawn(self, growths: list[Growth], logits: torch.Tensor) -> list[OfferRow]:
         """New nodes behind all that were fed; where a grammar fails, that sequence has none."""
         try:
-            return self._draw(growths, logits)
+            return self._offers(self._sampler.draw(growths, logits))
         except Exception:
             log.exception("a step of the draft failed")
         rows, at = [], 0
         for growth in growths:
             end = at + len(growth.nodes)
             try:
-                rows += self._draw([growth], logits[at:end])
+                rows += self._offers(self._sampler.draw([growth], logits[at:end]))
             except Exception as error:
                 self._drop(growth, error)
             at = end
         return rows
 
-    def _draw(self, growths: list[Growth], logits: torch.Tensor) -> list[OfferRow]:
-        fed = [(growth.growing, node) for growth in growths for node in growth.nodes]
-        if not fed:
-            return []
-        for growth in growths:
-            sequence = growth.growing.sequence
-            if growth.nodes and sequence.processor is not None:
-                sequence.processor.take(sequence.ids)
-        edited = [
-            (growing.sequence.processor, (path_of(node), ()))
-            if growing.sequence.processor
-            else (None, NOT_DRAFTED)
-            for growing, node in fed
-        ]
-        draws = self._backend.draw(
-            DrawBatch(
-                logits,
-                self._sampling(tuple(growing.sequence.row.seq_id for growing, _ in fed)),
-                np.array([node.position + 1 for _, node in fed], np.int32),
-                vocab_size=self._num_ids,
-                top_m=TOP_M if any(growing.is_drawn for growing, _ in fed) else 1,
-                num_guesses=max(growing.asked.num_guesses for growing, _ in fed),
-                edits=logits_edits(edited, logits.shape[1], self._grammars.filler, is_last=True),
-            )
-        )
-        found = zip(fed, draws.guesses.tolist(), draws.prob.tolist(), strict=True)
-        children: dict[int, list[TreeNode]] = {}
-        for at, ((growing, node), guesses, prob) in enumerate(found):
-            if draws.error[at]:
-                continue
-            node.prob = prob
-            behind = children.setdefault(growing.sequence.row.seq_id, [])
-            drawn = int(draws.token[at]) if growing.is_drawn else -1
-            node.guesses = [token for token in guesses if token not in (-1, drawn)]
-            if growing.is_drawn:
-                node.guesses.insert(0, drawn)
-            behind += children_of(growing, node)
-            if child := node.children.get(drawn):
-                child.row = sparse_row(draws, at)
-            elif growing.is_drawn:  # there was no room for it
-                node.guesses.clear()
+    def _offers(self, children: dict[int, list[TreeNode]]) -> list[OfferRow]:
         return [
             self._offer(self._trees[seq_id], nodes) for seq_id, nodes in children.items() if nodes
         ]

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from outrider.actors.engine.info import EngineHealth
 from outrider.actors.executor.supervisor import WorkerState
-from outrider.actors.telemetry.statistics import Snapshot
+from outrider.actors.telemetry.statistics import FORESEEN, Snapshot
 from outrider.cluster.api.metrics import names as names
 from outrider.cluster.api.metrics.names import Metric, MetricKind
 from outrider.cluster.api.middleware.observations import Histogram, Observations
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 STATUSES = ("ok", "degraded", "failed", "absent")
 PARTS = ("schedule", "propose", "verify", "commit")
-LOOKUPS = ("hit", "miss", "late")
 
 
 def routes(service: Service, traffic: Traffic) -> APIRouter:
@@ -120,14 +119,8 @@ class ServiceCollector(Collector):
         yield self._one(names.VERDICTS, seen.num_rows)
         yield self._one(names.DRAFT_TOKENS_COMPUTED, seen.num_draft_fed)
         yield self._one(names.DRAFT_TOKENS_WASTED, seen.num_draft_wasted)
-        looked_up = (
-            ((result, which), n)
-            for result in LOOKUPS
-            for which, n in _events(seen, f"forecast_{result}")
-        )
-        yield self._family(names.FORECASTS, looked_up)
-        yield self._one(names.STALE_FORECASTS, sum(n for _, n in _events(seen, "forecast_stale")))
         for metric, event in (
+            (names.TREE_LOOKUPS, FORESEEN),
             (names.ROUNDS_BY_K, "k"),
             (names.ROUNDS_BY_REASON, "k_reason"),
             (names.DRAFT_STOPPED, "draft_stopped"),

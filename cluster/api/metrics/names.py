@@ -130,14 +130,12 @@ DRAFT_TOKENS_COMPUTED = _counter(
 DRAFT_TOKENS_WASTED = _counter(
     "outrider:draft_tokens_wasted", "Tokens that the draft computed and the target never accepted."
 )
-FORECASTS = _counter(
-    "outrider:forecasts",
-    "Outcomes looked up in a forecast: hit, miss or late; by the position of the last accepted "
-    "token, 0 for none.",
+TREE_LOOKUPS = _counter(
+    "outrider:tree_lookups",
+    "Commits looked up in the draft's trees: hit, something stands behind it; late, it was "
+    "foreseen and nothing stands behind it yet; or miss.",
     "result",
-    "position",
 )
-STALE_FORECASTS = _counter("outrider:stale_forecasts", "Forecasts that came for a past round.")
 ROUNDS_BY_K = _counter("outrider:rounds_by_k", "Rounds by the k that the controller chose.", "k")
 ROUNDS_BY_REASON = _counter(
     "outrider:rounds_by_reason", "Rounds by why the controller chose their k.", "reason"

@@ -12,7 +12,7 @@ class Account:
     forward_ms: float  # the target's
     verdict_ms: float
     host_ms: float  # the rest of its step
-    draft_ms: float  # steps of the draft: on the clock in lockstep, beside it in a forecast
+    draft_ms: float  # steps of the draft: on the clock in lockstep, beside it ahead
     transport_ms: float  # between asking the target and its answer, in which it did not compute
     coordinator_ms: float  # scheduling and committing
     target_idle: float  # share of the time inside rounds

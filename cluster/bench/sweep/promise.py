@@ -70,7 +70,6 @@ def promises(parts: Many[Point], *, is_draft: bool) -> list[float]:
         model = Throughput(
             num_rows=round(plain.num_rows),
             survival=survival,
-            misses=None,
             plain_tokens=1.0 if is_draft else part.tokens_per_row,
             plain_fed=1.0 if is_draft else part.fed_per_row,
             verify=verify,
@@ -78,7 +77,7 @@ def promises(parts: Many[Point], *, is_draft: bool) -> list[float]:
             plain_rest_s=plain.rest_s,
             drafted_rest_s=sum(one.rest_s for one in drafted) / len(drafted),
         )
-        found.append(model.at(part.k if is_draft else 0, 1))
+        found.append(model.at(part.k if is_draft else 0))
     return found
 
 

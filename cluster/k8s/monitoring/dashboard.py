@@ -34,7 +34,7 @@ def _rate(metric: names.Metric, by: str = "") -> str:
 
 
 _drafted = _rate(names.NUM_DRAFT_TOKENS)
-_looked_up = _rate(names.FORECASTS)
+_looked_up = _rate(names.TREE_LOOKUPS)
 _busy = total_rate(
     names.WORKER_SECONDS,
     WINDOW,
@@ -95,13 +95,13 @@ PANELS = (
         names.NUM_ACCEPTED_PER_POS.help,
     ),
     Panel(
-        "Forecasts",
+        "Foreseen",
         "percentunit",
         {
-            "{{result}}": f"{_rate(names.FORECASTS, 'result')} / ignoring (result) group_left () "
-            f"({_looked_up} > 0)"
+            "{{result}}": f"{_rate(names.TREE_LOOKUPS, 'result')} / ignoring (result) "
+            f"group_left () ({_looked_up} > 0)"
         },
-        names.FORECASTS.help,
+        names.TREE_LOOKUPS.help,
         is_stacked=True,
     ),
     Panel("k", "short", {"k={{k}}": _rate(names.ROUNDS_BY_K, "k")}, names.ROUNDS_BY_K.help, True),

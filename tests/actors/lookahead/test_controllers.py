@@ -1,4 +1,4 @@
-"""The controllers that do not model anything, and who is chosen when."""
+"""The controller that models nothing, and who is chosen when."""
 
 import pytest
 
@@ -6,78 +6,31 @@ from outrider.actors.lookahead.adaptive import AdaptiveController
 from outrider.actors.lookahead.controller import Lookahead, Pipeline
 from outrider.actors.lookahead.controllers import controller_of
 from outrider.actors.lookahead.fixed import FixedController
-from outrider.actors.lookahead.round_report import DRAFT, NGRAM, NOBODY, RoundReport, RowReport
-from outrider.actors.lookahead.simple import SimpleController
-
-
-def report(*rows, drafter=DRAFT):
-    """Rows as (drafted, accepted)."""
-    judged = tuple(
-        RowReport(drafter if drafted else NOBODY, drafted, accepted) for drafted, accepted in rows
-    )
-    return RoundReport(judged, 1, 0.01, 0.01)
-
-
-def simple_after(k, *reports):
-    controller = SimpleController(k)
-    for each in reports:
-        controller.observe(each)
-    choice = controller.choose(1)
-    return choice.k, choice.reason
+from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.round_report import DRAFT, NOBODY, RoundReport, RowReport
 
 
 @pytest.mark.parametrize("k", range(17))
 def test_fixed_never_moves(k):
     controller = FixedController(k)
-    controller.observe(report((4, 0)))
+    controller.observe(RoundReport((RowReport(DRAFT, 4, 0),), 5, 0.01, 0.01))
     choice = controller.choose(1)
     assert (choice.k, choice.ngram_k, choice.reason) == (k, k, "fixed")
-    assert choice.num_branches == (4 * (k + 1) if k else 0)
 
 
 @pytest.mark.parametrize(
-    ("reports", "expected"),
+    ("lookahead", "pipeline", "kind"),
     [
-        ([], (4, "start")),
-        ([report((10, 10))], (5, "raised")),
-        ([report((10, 9))], (4, "kept")),
-        ([report((10, 5))], (4, "kept")),
-        ([report((10, 4))], (3, "lowered")),
-        ([report((4, 4), (4, 4), (4, 0))], (4, "kept")),  # of all rows together
-        ([report((4, 4))] * 9, (8, "kept")),
-        ([report((4, 0))] * 9, (2, "kept")),
-        ([report((0, 0))], (4, "start")),
-        ([report((4, 0), drafter=NGRAM)], (4, "start")),
+        (Lookahead.FIXED, Pipeline.LOCKSTEP, FixedController),
+        (Lookahead.FIXED, Pipeline.AHEAD, FixedController),
+        (Lookahead.ADAPTIVE, Pipeline.LOCKSTEP, AdaptiveController),
+        (Lookahead.ADAPTIVE, Pipeline.AHEAD, Price),
     ],
 )
-def test_simple_follows_the_last_round(reports, expected):
-    assert simple_after(4, *reports) == expected
-
-
-@pytest.mark.parametrize(("k", "start"), [(0, 2), (2, 2), (8, 8), (16, 8)])
-def test_simple_starts_within_its_range(k, start):
-    assert simple_after(k) == (start, "start")
-
-
-def test_a_forecasts_width_is_the_usual_one_unless_it_is_given():
-    loads = (1, 2, 4, 8, 16)
-    usual, given = FixedController(4), FixedController(4, fan=3)
-    assert [usual.choose(rows).num_branches // 5 for rows in loads] == [4, 4, 2, 2, 1]
-    assert [given.choose(rows).num_branches // 5 for rows in loads] == [3] * 5
-
-
-@pytest.mark.parametrize(
-    ("lookahead", "kind"),
-    [
-        (Lookahead.FIXED, FixedController),
-        (Lookahead.SIMPLE, SimpleController),
-        (Lookahead.ADAPTIVE, AdaptiveController),
-    ],
-)
-def test_each_lookahead_has_its_controller(lookahead, kind):
-    controller = controller_of(lookahead, 3, None, Pipeline.FORECAST, has_draft=True)
+def test_each_lookahead_has_its_controller(lookahead, pipeline, kind):
+    controller = controller_of(lookahead, 3, pipeline, has_draft=True)
     assert type(controller) is kind
-    assert controller.choose(1).k == 3
+    assert controller.choose(1).k == (16 if kind is Price else 3)
 
 
 @pytest.mark.parametrize(

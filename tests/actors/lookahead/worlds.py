@@ -1,17 +1,14 @@
-"""Worlds in which the best choice can be counted out: draft, target and rows as numbers."""
+"""Worlds in which the best k can be counted out: draft, target and rows in lockstep, as numbers."""
 
-import math
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from outrider.actors.lookahead.adaptive import FANS
-from outrider.actors.lookahead.controller import DraftChoice, Pipeline
+from outrider.actors.lookahead.controller import DraftChoice
 from outrider.actors.lookahead.round_report import (
     DRAFT,
     NGRAM,
     NOBODY,
     DraftPasses,
-    Lookup,
     RoundReport,
     RowReport,
 )
@@ -23,19 +20,14 @@ MAX_K = 16
 class World:
     """Milliseconds throughout. What a test changes between rounds is how the world drifts."""
 
-    pipeline: Pipeline = Pipeline.LOCKSTEP
     num_rows: int = 1
     acceptance: float = 0.8  # of each drafted token
     ngram_acceptance: float = 0.0
-    hit: float = 0.9  # of an outcome in a forecast of four guesses a position
     fixed_ms: float = 12.0  # of a verify
     token_ms: float = 0.0  # of a verify, for each token
-    company: float = 1.0  # a verify beside a busy draft takes so many times as long
-    drift: float = 0.0  # how far the machine's speed wanders, relative
     free_tokens: int = 0  # that cost nothing, as on a GPU that waits for its memory
     step_ms: float = 1.5  # of the draft
     step_token_ms: float = 0.0
-    fullness: float = 1.0  # share of the branches that grow on, of those a verdict may come to
     rest_ms: float = 0.1
     noise: float = 0.0  # standard deviation of each time, relative
     outlier_every: int = 0  # rounds between two verifies of 200 ms
@@ -43,7 +35,6 @@ class World:
     clock_ms: float = 0.0
     num_tokens: int = 0
     num_rounds: int = 0
-    branches: list[int | None] = field(default_factory=list)  # of each row: its length, or none
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -56,20 +47,14 @@ class World:
 
     def round(self, choice: DraftChoice) -> RoundReport:
         """One round of that choice."""
-        self.branches = (self.branches + [None] * self.num_rows)[: self.num_rows]
-        drafted = [self._proposal(choice, row) for row in range(self.num_rows)]
+        drafted = [self._proposal(choice) for _ in range(self.num_rows)]
         num_tokens = self.num_rows + sum(count for _, count in drafted)
         verify_ms = self._noisy(self.verify_ms(num_tokens))
-        verify_ms *= 1 + self.drift * math.sin(self.num_rounds / 97)
-        if choice.k and self.pipeline is Pipeline.FORECAST:
-            verify_ms *= self.company
         if self.outlier_every and self.num_rounds % self.outlier_every == self.outlier_every - 1:
             verify_ms = 200.0
-        draft = self._draft(choice, verify_ms)
-        reports = tuple(self._judge(choice, row, *drafted[row]) for row in range(self.num_rows))
-        round_ms = verify_ms + self.rest_ms
-        if self.pipeline is Pipeline.LOCKSTEP:
-            round_ms += sum(passes.seconds * 1000 for passes in draft)
+        draft = self._draft(choice)
+        reports = tuple(self._judge(*each) for each in drafted)
+        round_ms = verify_ms + self.rest_ms + sum(passes.seconds * 1000 for passes in draft)
         self.clock_ms += round_ms
         self.num_tokens += sum(report.num_accepted + 1 for report in reports)
         self.num_rounds += 1
@@ -78,45 +63,25 @@ class World:
     def _noisy(self, ms: float) -> float:
         return max(0.1 * ms, ms * self._random.gauss(1, self.noise)) if self.noise else ms
 
-    def _proposal(self, choice: DraftChoice, row: int) -> tuple[str, int]:
-        if self.pipeline is Pipeline.LOCKSTEP and choice.k:
+    def _proposal(self, choice: DraftChoice) -> tuple[str, int]:
+        if choice.k:
             return DRAFT, choice.k
-        length = self.branches[row]
-        if length is not None and choice.k:
-            count = min(length, choice.k)
-            return (DRAFT, count) if count else (NOBODY, 0)
         if self.ngram_acceptance and choice.ngram_k:
             return NGRAM, choice.ngram_k
         return NOBODY, 0
 
-    def _draft(self, choice: DraftChoice, verify_ms: float) -> tuple[DraftPasses, ...]:
+    def _draft(self, choice: DraftChoice) -> tuple[DraftPasses, ...]:
         if choice.k == 0:
-            self._grown = 0
             return ()
-        if self.pipeline is Pipeline.LOCKSTEP:
-            ms = choice.k * self._noisy(self.draft_ms(self.num_rows))
-            return (DraftPasses(choice.k, choice.k * self.num_rows, ms / 1000),)
-        first = self.num_rows
-        reached = sum(self.acceptance**count for count in range(choice.k + 1)) / (choice.k + 1)
-        width = max(1, round(self.num_rows * choice.num_branches * reached * self.fullness))
-        left_ms = verify_ms + self.rest_ms - self.draft_ms(first)
-        self._grown = max(0, min(choice.k, int(left_ms / self.draft_ms(width))))
-        step = DraftPasses(1, width, self._noisy(self.draft_ms(width)) / 1000)
-        num_begun = min(choice.k, self._grown + 1)  # the last may end after the verdict
-        return (DraftPasses(1, first, self.draft_ms(first) / 1000), *[step] * num_begun)
+        ms = choice.k * self._noisy(self.draft_ms(self.num_rows))
+        return (DraftPasses(choice.k, choice.k * self.num_rows, ms / 1000),)
 
-    def _judge(self, choice: DraftChoice, row: int, drafter: str, num_drafted: int) -> RowReport:
+    def _judge(self, drafter: str, num_drafted: int) -> RowReport:
         chance = self.ngram_acceptance if drafter == NGRAM else self.acceptance
         num_accepted = 0
         while num_accepted < num_drafted and self._random.random() < chance:
             num_accepted += 1
-        if self.pipeline is Pipeline.LOCKSTEP or choice.k == 0:
-            self.branches[row] = None
-            return RowReport(drafter, num_drafted, num_accepted)
-        fan = choice.num_branches / (num_drafted + 1)
-        is_hit = self._random.random() < 1 - (1 - self.hit) * (4 / max(fan, 0.25)) ** 0.5
-        self.branches[row] = self._grown if is_hit else None
-        return RowReport(drafter, num_drafted, num_accepted, Lookup.HIT if is_hit else Lookup.MISS)
+        return RowReport(drafter, num_drafted, num_accepted)
 
 
 def rate(world: World, choose, num_rounds: int) -> float:
@@ -128,22 +93,12 @@ def rate(world: World, choose, num_rounds: int) -> float:
 
 
 def best_rate(**settings) -> float:
-    """Of every constant choice: lockstep's by its formula, a forecast's by trying it out."""
+    """Of every constant choice: a draft's by its formula, copies by trying them out."""
     world = World(**settings | {"noise": 0.0})
-    if world.pipeline is Pipeline.LOCKSTEP:
-        return max(lockstep_rate(world, k) for k in range(MAX_K + 1))
-    copies = (0, MAX_K) if world.ngram_acceptance else (0,)
-    choices = [
-        DraftChoice(k, max(1, round(fan * (k + 1))), ngram_k, "")
-        for k in (0, 1, 2, 3, 4, 5, 6, 8, 12, 16)
-        for fan in FANS
-        for ngram_k in copies
-    ]
-    num_rounds = 1600 // world.num_rows
-    return max(
-        rate(replace(world, branches=[]), lambda _, choice=choice: choice, num_rounds)
-        for choice in choices
-    )
+    best = max(lockstep_rate(world, k) for k in range(MAX_K + 1))
+    if world.ngram_acceptance:
+        best = max(best, rate(world, lambda _: DraftChoice(0, MAX_K, ""), 1600 // world.num_rows))
+    return best
 
 
 def lockstep_rate(world: World, k: int) -> float:
@@ -154,7 +109,7 @@ def lockstep_rate(world: World, k: int) -> float:
 
 def plain_rate(**world) -> float:
     """Of plain decoding: every round is alike."""
-    return rate(World(**world | {"noise": 0.0}), lambda _: DraftChoice(0, 0, 0, ""), 1)
+    return rate(World(**world | {"noise": 0.0}), lambda _: DraftChoice(0, 0, ""), 1)
 
 
 def drive(world: World, controller, num_rounds: int) -> list[DraftChoice]:

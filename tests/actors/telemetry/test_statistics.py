@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.actors.telemetry.statistics import Snapshot, Statistics
+from outrider.actors.telemetry.statistics import FORESEEN, Snapshot, Statistics
 
 
 def test_where_the_time_goes():
@@ -17,16 +17,16 @@ def test_where_the_time_goes():
 
 def test_nothing_yet():
     snapshot = Statistics().snapshot()
-    assert snapshot.target_idle == snapshot.forecast_hit_rate == snapshot.transport_s == 0
+    assert snapshot.target_idle == snapshot.foreseen_rate == snapshot.transport_s == 0
     assert snapshot.events == {}
 
 
 def test_events_and_their_reset():
     statistics = Statistics()
-    for what, node, count in (("hit", "0", 6), ("hit", "2", 2), ("miss", "1", 1), ("late", "0", 1)):
-        statistics.count(f"forecast_{what}", node, count)
+    for what, count in (("hit", 8), ("miss", 1), ("late", 1)):
+        statistics.count(FORESEEN, what, count)
     statistics.add(num_draft_fed=30, num_accepted=12)
     before = statistics.reset()
-    assert before.forecast_hit_rate == pytest.approx(0.8)
+    assert before.foreseen_rate == pytest.approx(0.8)
     assert before.num_draft_wasted == 18
     assert statistics.snapshot().events == {}

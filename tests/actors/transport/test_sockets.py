@@ -18,10 +18,10 @@ from outrider.actors.transport.messages import (
     Close,
     Compile,
     Done,
-    Forecasts,
     Frame,
+    Grow,
+    Offers,
     Open,
-    Outcomes,
     Ping,
     Pong,
     WorkerError,
@@ -53,7 +53,7 @@ class Toy:
             return None
         self.num_left -= 1
         time.sleep(self.step_s)
-        return Forecasts((), self.num_left, 0.0, 0.0)
+        return Offers((), self.num_left, 0.0, 0.0)
 
     def handle(self, message):
         match message:
@@ -148,7 +148,7 @@ async def test_what_a_worker_says_ahead_comes_whole_and_in_order(address, toy, s
     told = []
     client.on_push(told.append)
     toy.step_s, toy.num_left = step_s, 40
-    client.tell(Outcomes(()))
+    client.tell(Grow(()))
     for _ in range(5):
         assert isinstance(await client.call(Ping()), Pong)
     async with asyncio.timeout(PATIENCE_S):

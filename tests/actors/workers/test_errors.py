@@ -2,22 +2,21 @@
 
 import architectures
 import pytest
-from actors.workers.test_forecaster import Description, draft_worker, open_row
+from actors.workers.draft_model import Description, draft_worker, open_row
 
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
-from outrider.actors.transport.messages import Open, Outcomes, Propose, Verify
+from outrider.actors.transport.messages import Open, Propose, Verify
 from outrider.actors.transport.rows import (
     OpenRow,
-    OutcomeRow,
     PrefillRow,
     ProposeRow,
     SamplingRow,
     VerifyRow,
 )
-from outrider.actors.workers.ahead.forecaster import MAX_FAILED
+from outrider.actors.workers.ahead.grower import MAX_FAILED
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.contract.arrays import ContractError
 from outrider.kernels.cpu.backend import CpuBackend
@@ -86,43 +85,6 @@ def test_a_draft_that_fails_for_everybody_says_so():
     assert len(PROMPTS) == MAX_FAILED
     with pytest.raises(ZeroDivisionError):
         worker.handle(Propose(propose_rows(), ()))
-
-
-def test_a_forecast_goes_on_without_the_sequence_that_fails():
-    def forecasts(worker, seq_ids):
-        worker = opened(worker, seq_ids)
-        rows = tuple(
-            OutcomeRow(i, 1, len(PROMPTS[i]), (), (), max_tokens=3, num_branches=2) for i in seq_ids
-        )
-        worker.handle(Outcomes(rows))
-        told = {}
-        while (push := worker.advance()) is not None:
-            for row in push.rows:
-                told.setdefault(row.seq_id, []).append(row)
-        return told
-
-    expected, found = (
-        forecasts(draft_worker(), [1, 3]),
-        forecasts(poisoned(draft_worker()), [*PROMPTS]),
-    )
-    assert [row.stop for row in found.pop(2)] == [DraftStop.FAILED]
-    grown = {i: [(row.forks, row.growth) for row in rows] for i, rows in found.items()}
-    assert grown == {i: [(row.forks, row.growth) for row in rows] for i, rows in expected.items()}
-
-
-def test_a_forecast_that_fails_for_everybody_says_so():
-    worker = opened(draft_worker())
-
-    def broken(chunks):
-        raise ZeroDivisionError("always")
-
-    worker.runner.forward = broken
-    rows = (
-        OutcomeRow(i, 1, len(PROMPTS[i]), (), (), max_tokens=3, num_branches=2) for i in PROMPTS
-    )
-    worker.handle(Outcomes(tuple(rows)))
-    with pytest.raises(ZeroDivisionError):
-        worker.advance()
 
 
 @pytest.mark.parametrize("is_tree", [False, True])

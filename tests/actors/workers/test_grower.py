@@ -5,7 +5,7 @@ after exactly that text, whatever was committed before and however far it had co
 import random
 
 import pytest
-from actors.workers.test_forecaster import PROMPT, Plain, draft_worker, open_row
+from actors.workers.draft_model import PROMPT, Plain, draft_worker, open_row
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.lookahead.round_report import MAX_NODES

@@ -65,9 +65,8 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     statistics.add(num_prompt_tokens=30, num_cached_tokens=20, num_preempted=2)
     statistics.add(verdict_s=0.5, draft_step_s=1.5, num_draft_fed=9, num_accepted=4, num_rows=5)
     for what, which, count in [
-        ("forecast_hit", "2", 7),
-        ("forecast_late", "0", 1),
-        ("forecast_stale", "", 3),
+        ("foreseen", "hit", 7),
+        ("foreseen", "late", 1),
         ("k", "4", 11),
         ("k_reason", "adaptive", 12),
         ("draft_stopped", "context", 2),
@@ -82,9 +81,8 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     assert found["outrider:target_idle_fraction"] == 1 - 3.5 / 8
     assert found["outrider:draft_tokens_wasted_total"] == 5
     assert found["outrider:verdicts_total"] == 5
-    assert found["outrider:forecasts_total/2/hit"] == 7
-    assert found["outrider:forecasts_total/0/late"] == 1
-    assert found["outrider:stale_forecasts_total"] == 3
+    assert found["outrider:tree_lookups_total/hit"] == 7
+    assert found["outrider:tree_lookups_total/late"] == 1
     assert found["outrider:rounds_by_k_total/4"] == 11
     assert found["outrider:rounds_by_reason_total/adaptive"] == 12
     assert found["outrider:draft_stopped_total/context"] == 2
@@ -114,7 +112,7 @@ async def test_without_an_engine_the_rest_is_there(service: Service) -> None:
 async def test_every_name_goes_out_as_it_is_described(service: Service, engine: ToyEngine) -> None:
     app = create_app(service)
     await ask(app, COMPLETIONS, PROMPT)
-    for what in ("forecast_hit", "forecast_stale", "k", "k_reason", "draft_stopped"):
+    for what in ("foreseen", "k", "k_reason", "draft_stopped"):
         engine.statistics.count(what, "1")
     text = (await ask(app, "/metrics", method="GET")).body.decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}

@@ -5,7 +5,6 @@ alarm: 1e-6 for each test, whatever the timing does to the proposals' lengths.
 """
 
 import asyncio
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,8 +22,7 @@ from outrider.actors.scheduling.sampling_params import (
 )
 from outrider.actors.spec_decode import ahead
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS
-from outrider.actors.spec_decode.forecast import ForecastDraft
-from outrider.actors.workers.ahead import grower
+from outrider.actors.workers.ahead import tree_sampler
 from outrider.actors.workers.sparse_row import sparse_row
 
 NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 4800, 4, 3, 1.6
@@ -55,14 +53,14 @@ def joint(models):
     return tuple(prompt), found
 
 
-async def odds(engine_of, joint, pipeline, k=3):
+async def odds(engine_of, joint, k=3):
     prompt, probs = joint
     counts = dict.fromkeys(probs, 0)
     sampling = SamplingParams(
         temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
     )
     rule = SpeculationParams(k=k, verification=VerificationMode.REJECTION)
-    config = {"pipeline": pipeline, "drafters": tuple(DRAFTERS)}
+    config = {"pipeline": "ahead", "drafters": tuple(DRAFTERS)}
     config["executor"] = UnreliableExecutor(5, trouble=0.2)
     async with engine_of("demo", "own", **config) as engine:
 
@@ -80,14 +78,7 @@ async def odds(engine_of, joint, pipeline, k=3):
 
 def turns_rows_round(monkeypatch):
     """Tokens travel with another distribution than they came from."""
-    proposal = ForecastDraft._proposal
-
-    def mutant(self, sequence, fill):
-        found = proposal(self, sequence, fill)
-        return replace(found, rows=tuple(map(turned, found.rows)))
-
-    monkeypatch.setattr(ForecastDraft, "_proposal", mutant)
-    monkeypatch.setattr(grower, "sparse_row", lambda draws, at: turned(sparse_row(draws, at)))
+    monkeypatch.setattr(tree_sampler, "sparse_row", lambda draws, at: turned(sparse_row(draws, at)))
 
 
 def turned(row):
@@ -111,26 +102,19 @@ def share(node):
     return node.row.probs[node.row.ids.index(node.token)]
 
 
-@pytest.mark.parametrize(("pipeline", "k"), [("forecast", 3), ("ahead", 3), ("ahead", None)])
-async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, pipeline, k):
+@pytest.mark.parametrize("k", [3, None])
+async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k):
     if k is None:  # as on a machine where drafting pays, and never plainly to compare
         monkeypatch.setattr(price.Price, "of", lambda self, num_tokens: 0.02)
         monkeypatch.setattr(price, "DOUBTFUL", 0.0)
-    found, snapshot = await odds(engine_of, joint, pipeline, k)
+    found, snapshot = await odds(engine_of, joint, k)
     assert found > LIMIT
     assert snapshot.num_accepted > NUM_REQUESTS // 4
     assert snapshot.num_drafted - snapshot.num_accepted > NUM_REQUESTS // 4
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "plant"),
-    [
-        ("forecast", turns_rows_round),
-        ("ahead", turns_rows_round),
-        ("ahead", proposes_the_likely_only),
-    ],
-)
-async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, pipeline, plant):
+@pytest.mark.parametrize("plant", [turns_rows_round, proposes_the_likely_only])
+async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant):
     plant(monkeypatch)
-    found, _ = await odds(engine_of, joint, pipeline)
+    found, _ = await odds(engine_of, joint)
     assert found < LIMIT
