@@ -19,8 +19,6 @@ class Reason(StrEnum):
     PROBE = "probe", "The draft was off for long; it is tried again, since it may do better now."
     PRICED = "priced", "What is likelier than its place in the forward costs is proposed."
     FIXED = "fixed", "The configuration fixes k."
-    RAISED = "raised", "Most tokens of the last round were accepted, so k grew."
-    LOWERED = "lowered", "Few tokens of the last round were accepted, so k shrank."
     DISABLED = "disabled", "The request turned speculation off."
     REQUEST = "request", "The request gave its own k."
     SUSPECT = "suspect", "Two targets died in rounds with its proposals; it goes on without."

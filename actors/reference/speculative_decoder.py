@@ -35,6 +35,8 @@ from outrider.kernels.contract.verdict import (
 Floats = npt.NDArray[np.floating]
 
 DEFAULT_SEED = 0
+LEAST_K, MOST_K = 2, 8  # of a k that adapts
+RAISE_ABOVE, LOWER_BELOW = 0.9, 0.5  # of the drafted tokens of a round, accepted
 
 
 class SpeculationError(OutriderError):
@@ -103,6 +105,7 @@ class SpeculativeConfig:
     """Raises BadConfig."""
 
     k: int = 4
+    adapts_k: bool = False  # by what the last round accepted: see next_k
     cost_ratio: float = 0.125  # one draft step over one target pass
     stops_on_eos: bool = True
     eos_token: int | None = None
@@ -131,6 +134,18 @@ class RoundMetrics:
         return self.num_committed / time if time else 1.0
 
 
+def next_k(k: int, num_proposed: int, num_accepted: int) -> int:
+    """One more after a round that accepted nearly all, one fewer after a poor one; 2 to 8.
+
+    >>> next_k(4, 4, 4), next_k(4, 4, 2), next_k(4, 4, 1), next_k(8, 8, 8)
+    (5, 4, 3, 8)
+    """
+    if num_proposed:
+        rate = num_accepted / num_proposed
+        k += (rate > RAISE_ABOVE) - (rate < LOWER_BELOW)
+    return min(max(k, LEAST_K), MOST_K)
+
+
 class SpeculativeDecoder:
     """Draft, verify, commit. The noise is a function of the seed and the position alone."""
 
@@ -149,6 +164,7 @@ class SpeculativeDecoder:
             )
         self.config = config or SpeculativeConfig()
         self.metrics = RoundMetrics()
+        self.k = self.config.k  # of the next round
         self._draft = draft
         self._target = target
         self._backend = backend
@@ -173,10 +189,12 @@ class SpeculativeDecoder:
     def round(self, prefix: Many[int], num_left: int) -> list[int]:
         """One round: 1 to k + 1 tokens, never more than num_left. Raises SpeculationError."""
         self._check_prefix(prefix)
-        k = min(self.config.k, num_left - 1)
+        k = min(self.k, num_left - 1)
         proposal = self._propose(prefix, k)
         target_probs = self._verify(prefix, proposal.tokens)
         num_accepted, token = self._judge(len(prefix), proposal, target_probs)
+        if self.config.adapts_k:
+            self.k = next_k(self.k, k, num_accepted)
         tokens = [*proposal.tokens[:num_accepted], token]
         for count, drawn in enumerate(tokens, start=1):
             if self._ends(drawn):

@@ -3,8 +3,8 @@
     python tests/benches/neighbour.py [--repeats 6] [--tokens 96]
 
 Plain decoding of the demo's target, pinned to one core: alone, while a loop of Python spins on
-another core, and while another process multiplies matrices there. A forecast keeps that core busy
-all the time, lockstep never, so this is what the draft riding ahead has to make up for first.
+another core, and while another process multiplies matrices there. A draft ahead keeps that core
+busy most of the time, lockstep never: this is what it has to make up for first.
 """
 
 import argparse

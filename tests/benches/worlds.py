@@ -4,7 +4,7 @@ the cost curves of machines.
     PYTHONPATH=tests python tests/benches/worlds.py [--quick] [--json FILE] [--machines NAME ...]
         [--texts NAME ...] [--temperatures T ...] [--rows N ...] [--costs FACTOR] [--processes 2]
     PYTHONPATH=tests python tests/benches/worlds.py --measure
-    PYTHONPATH=tests python tests/benches/worlds.py --beside FORECAST_JSON
+    PYTHONPATH=tests python tests/benches/worlds.py --beside AHEAD_JSON
 
 The same arguments print the same table, whatever else the machine does: no second of it enters.
 Tokens a second of virtual time. Of several settings of a policy one is chosen in early rounds.
@@ -14,7 +14,7 @@ stand apart. That every policy writes the text of plain decoding is asserted.
 `chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the draft is made up:
 it is the target behind so many of all paths, and wrong behind the others. Asked for by --texts, and
 slow, since what is drafted the target computes. --costs makes drafting and hops so many times as
-dear. --measure prints this machine's curves of the demo pair; --beside prints what `forecast.py
+dear. --measure prints this machine's curves of the demo pair; --beside prints what `ahead.py
 --streams 1 --json` measured, and the same in virtual time.
 """
 
@@ -45,22 +45,18 @@ from outrider.actors.lookahead.fixed import FixedController
 CHOOSE_FIRST, CHOOSE = 60, 300  # rounds in which a setting is chosen
 FIRST, ROUNDS = 500, 1500  # in which a policy is measured: those before do not count, it may learn
 QUICK = 4  # times fewer rounds, but for the first
-TREE = "one tree, one price"
-SHOWN = ("lockstep", "ahead", "best chain", "present controller", TREE)
+SHOWN = ("lockstep", "ahead", "best chain", "present")
 LARGE = ("loaded", "h100-8b/1b")
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 REAL_ROUNDS = 300, 900
-REAL = {  # `forecast.py`'s variants
+REAL = {  # `ahead.py`'s variants
     "plain process": Setting(Pipeline.LOCKSTEP, lambda: FixedController(0)),
     **{
         f"lockstep process k={k}": Setting(Pipeline.LOCKSTEP, lambda k=k: FixedController(k))
         for k in (4, 6, 8, 10, 12)
     },
-    **{
-        f"forecast F={fan}": Setting(Pipeline.FORECAST, lambda fan=fan: FixedController(12, fan))
-        for fan in (1, 2)
-    },
-    "forecast adaptive": present(MACHINES["cpu-2"], has_draft=True)[0],
+    **{f"ahead k={k}": Setting(Pipeline.AHEAD, lambda k=k: FixedController(k)) for k in (6, 12)},
+    "ahead": present(MACHINES["cpu-2"], has_draft=True)[0],
 }
 
 
@@ -124,27 +120,22 @@ def figures(world, is_quick):
 def table(found):
     """Markdown: a line a world; policies as times plain decoding, plain in tokens/s."""
     lines = [
-        f"| world | none, tokens/s | {' | '.join(SHOWN)} | present / best chain | first 500 | "
-        "tree / best of all others |",
-        "|---|" + "---|" * (len(SHOWN) + 4),
+        f"| world | none, tokens/s | {' | '.join(SHOWN)} | present / best of all | first 500 |",
+        "|---|" + "---|" * (len(SHOWN) + 3),
     ]
     return "\n".join([*lines, *(line(title, figure) for title, figure in found.items())])
 
 
 def line(title, figure):
     """In bold where the present default is below the best chain or plain decoding."""
-    plain, present = figure["none"][0], figure["present controller"]
+    plain, present = figure["none"][0], figure["present"][0]
     cells = []
     for name in SHOWN:
         value, label, *_ = figure.get(name, (0.0, ""))
         cells.append(f"{value / plain:.2f} {label}".strip() if value else "–")
-    against = present[0] / figure["best chain"][0]
-    mark = "**" if against < 0.98 or present[0] < 0.98 * plain else ""
-    begun = present[2] / plain
-    others = max(each[0] for name, each in figure.items() if name != TREE)
-    tree = figure[TREE][0] / others
-    bold = "**" if tree < 0.98 else ""
-    cells += [f"{mark}{against:.2f}{mark}", f"{begun:.2f}", f"{bold}{tree:.2f}{bold}"]
+    against = present / max(figure["best chain"][0], plain)
+    mark = "**" if against < 0.98 else ""
+    cells += [f"{mark}{against:.2f}{mark}", f"{figure['present'][2] / plain:.2f}"]
     return f"| {title} | {plain:.1f} | {' | '.join(cells)} |"
 
 

@@ -17,6 +17,7 @@ from outrider.actors.reference.speculative_decoder import (
     TargetShape,
     TokenOutOfRange,
     VocabularyDiffers,
+    next_k,
 )
 from outrider.kernels.cpu.backend import CpuBackend
 
@@ -104,6 +105,40 @@ def test_a_round_gives_one_to_k_plus_one_tokens_and_never_more_than_asked(k):
         assert 1 <= len(tokens) <= min(k + 1, num_left)
     assert subject.metrics.num_rounds == 4
     assert subject.metrics.num_committed >= 4
+
+
+@pytest.mark.parametrize(
+    ("k", "proposed", "accepted", "expected"),
+    [
+        (4, 10, 10, 5),
+        (4, 10, 9, 4),
+        (4, 10, 5, 4),
+        (4, 10, 4, 3),
+        (8, 8, 8, 8),
+        (2, 2, 0, 2),
+        (4, 0, 0, 4),
+        (1, 0, 0, 2),
+        (16, 16, 9, 8),
+    ],
+)
+def test_a_k_that_adapts_follows_the_last_round_within_2_and_8(k, proposed, accepted, expected):
+    assert next_k(k, proposed, accepted) == expected
+
+
+def test_k_adapts_where_it_is_asked_to():
+    held, adapting = decoder(), decoder(adapts_k=True)
+    ks = [adapting.k]
+    for _ in range(60):
+        held.round([1, 2], 100)
+        before = adapting.metrics
+        adapting.round([1, 2], 100)
+        after = adapting.metrics
+        num_proposed = after.num_proposed - before.num_proposed
+        assert num_proposed == ks[-1]
+        ks.append(next_k(ks[-1], num_proposed, after.num_accepted - before.num_accepted))
+        assert adapting.k == ks[-1]
+    assert held.k == 4
+    assert len(set(ks)) > 3
 
 
 def test_eos_is_emitted_and_ends():

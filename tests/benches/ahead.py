@@ -1,14 +1,14 @@
 """The draft riding ahead, beside lockstep and plain decoding, on one model pair.
 
-    python tests/benches/forecast.py [--repeats 5] [--streams 1 8 16 32] [--texts] [--json FILE]
+    python tests/benches/ahead.py [--repeats 5] [--streams 1 8 16 32] [--texts] [--json FILE]
                                    [--trace FILE]
 
 The questions of `outrider bench compare`, or with --texts the beginnings of pages, which the demo
 pair was not made for. One thread for each worker, numerics exact, the same prompts, seeds and
 number of tokens for all, so every variant writes the same text: that is asserted. `inline` has both
 models in this process, `process` one process each. Variants take turns within a repeat; printed are
-medians, and ratios with their least and greatest. The draft needs a core of its own: beside other
-work on the same cores a forecast loses more than lockstep does.
+medians, and ratios with their least and greatest. "ahead" is the default: every choice by price;
+"ahead k=12" has chains of that length at most.
 """
 
 import argparse
@@ -42,36 +42,21 @@ TEXTS = [
     "class ",
 ]
 NUM_ALONE = 8  # prompts of one stream, one after another
-FANS = (1, 2)
 PLAIN, APART = "plain", "plain process"  # without a draft: in this process, in the target's own
 REQUESTS = 4  # of each stream one after another, where there are several
+ALL = ("prediction", "draft", "ngram")
 ENGINES = {  # name: (whether its workers are processes, settings)
     "inline": (False, {"pipeline": "lockstep"}),
     "process": (True, {"pipeline": "lockstep"}),
-    **{f"forecast F={fan}": (True, {"pipeline": "forecast", "fan": fan}) for fan in FANS},
-    "forecast F=1 copies": (
-        True,
-        {"pipeline": "forecast", "fan": 1, "drafters": ("prediction", "draft", "ngram")},
-    ),
-    "forecast adaptive": (
-        True,
-        {
-            "pipeline": "forecast",
-            "lookahead": "adaptive",
-            "drafters": ("prediction", "draft", "ngram"),
-        },
-    ),
+    "ahead k": (True, {"pipeline": "ahead"}),
+    "ahead": (True, {"pipeline": "ahead", "lookahead": "adaptive", "drafters": ALL}),
 }
 BARS = {  # (temperature, streams): [(fast, slow, bar)]
-    (0.0, 1): [
-        ("forecast", "lockstep", 1.3),
-        ("forecast F=1 copies", "lockstep", 1.4),
-        ("forecast", PLAIN, 2.2),
-    ],
-    (1.0, 1): [("forecast", "lockstep", 1.25)],
-    (0.0, 8): [("forecast", "lockstep", 1.1)],
-    (1.0, 8): [("forecast", "lockstep", 1.1)],
-    **{(t, n): [("forecast adaptive", APART, 0.98)] for t in (0.0, 1.0) for n in (16, 32)},
+    (0.0, 1): [("ahead", "lockstep", 1.3), ("ahead", PLAIN, 2.2)],
+    (1.0, 1): [("ahead", "lockstep", 1.25)],
+    (0.0, 8): [("ahead", "lockstep", 1.1)],
+    (1.0, 8): [("ahead", "lockstep", 1.1)],
+    **{(t, n): [("ahead", APART, 0.98)] for t in (0.0, 1.0) for n in (16, 32)},
 }
 
 
@@ -81,11 +66,9 @@ def variants(num_streams):
     for k in {1: (4, 6, 8, 10, 12), 8: (2, 4, 5, 6, 8)}.get(num_streams, (1, 2, 3)):
         found[f"lockstep inline k={k}"] = ("inline", k)
         found[f"lockstep process k={k}"] = ("process", k)
-    if num_streams == 1:
-        found |= {name: (name, 12) for name in ENGINES if name.startswith("forecast F")}
-    else:
-        found |= {f"forecast F=1 k={k}": ("forecast F=1", k) for k in (2, 4, 6)}
-    found["forecast adaptive"] = ("forecast adaptive", None)
+    for k in (6, 12) if num_streams == 1 else (2, 4, 6):
+        found[f"ahead k={k}"] = ("ahead k", k)
+    found["ahead"] = ("ahead", None)
     return found
 
 
@@ -136,20 +119,11 @@ def ratio(seconds, fast, slow):
     return statistics.median(ratios), ratios[0], ratios[-1]
 
 
-def best(seconds, prefix):
-    """The variant of this kind with the smallest median."""
-    names = [name for name in seconds if name.startswith(prefix)]
+def best(seconds, kind):
+    """The variant of this name, or the one of this kind with the smallest median."""
+    names = [name for name in seconds if name == kind or name.startswith(f"{kind} ")]
+    names = [kind] if kind in names else names
     return min(names, key=lambda name: statistics.median(seconds[name]))
-
-
-def hits_by_position(snapshot):
-    """Accepted count → share of commits there that had been forecast."""
-    found = {}
-    for (what, node), count in snapshot.events.items():
-        if what in ("forecast_hit", "forecast_miss", "forecast_late"):
-            hits, total = found.get(int(node), (0, 0))
-            found[int(node)] = (hits + count * (what == "forecast_hit"), total + count)
-    return "  ".join(f"{node}: {h / n:.2f}" for node, (h, n) in sorted(found.items()))
 
 
 def report(console, seconds, counts, args, temperature, num_streams):
@@ -159,7 +133,7 @@ def report(console, seconds, counts, args, temperature, num_streams):
     asked = "texts" if args.texts else "questions"
     title = f"{asked}, T={temperature:g}, {num_streams} streams: medians; milliseconds a round"
     table = Table(title=title)
-    for column in ("variant", "tokens/s", "tokens/row", "verify", "idle", "hits by accepted count"):
+    for column in ("variant", "tokens/s", "tokens/row", "verify", "idle", "foreseen"):
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, values in seconds.items():
         snapshot = counts[name]
@@ -169,7 +143,7 @@ def report(console, seconds, counts, args, temperature, num_streams):
             f"{snapshot.tokens_per_row:.2f}",
             f"{1e3 * snapshot.target_forward_s / max(1, snapshot.num_target_passes):.2f}",
             f"{snapshot.target_idle:.0%}",
-            hits_by_position(snapshot),
+            f"{snapshot.foreseen_rate:.0%}" if name.startswith("ahead") else "",
         )
     console.print(table)
     result = {}
@@ -195,7 +169,7 @@ async def compare(args):
                 "is_colocated": False,
                 "num_threads": 1,
             } | settings
-            if name == "forecast F=1" and args.trace:
+            if name == "ahead" and args.trace:
                 config["trace"] = args.trace
             executor = ProcessExecutor(keeps_off=True) if is_apart else InlineExecutor()
             engine = await Engine.start(
