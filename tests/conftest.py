@@ -8,8 +8,6 @@ HERE = Path(__file__).parent
 # Files, folders and tests that take seconds each: emulated kernels, compilers, kills, training.
 SLOW = (
     "actors/executor/test_executor.py",
-    "actors/lookahead/test_adaptive.py",
-    "actors/lookahead/test_mutants.py",
     "actors/runner/test_architectures.py::test_two_threads",
     "clients/test_killed.py",
     "cluster/api/test_fuzz.py",

@@ -45,7 +45,7 @@ class EngineOptions(BaseModel):
         default=4,
         ge=0,
         le=MAX_K,
-        description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round; where 'adaptive' starts",
+        description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round, where lookahead is 'fixed'",
     )
     drafters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=tuple(DRAFTERS),
@@ -99,7 +99,7 @@ class EngineOptions(BaseModel):
     )
     lookahead: Literal["adaptive", "fixed"] = Field(
         default="adaptive",
-        description="'adaptive' or 'fixed': whether what is drafted follows what was measured",
+        description="'adaptive', by price, as measured; or 'fixed', by k",
     )
     has_prefix_cache: bool = Field(
         default=True,
@@ -159,6 +159,12 @@ class EngineOptions(BaseModel):
     def _check(self) -> Self:
         if self.is_colocated is True and self.pipeline == "ahead":
             raise InvalidConfig("Got is_colocated with pipeline='ahead', accepted: 'lockstep'")
+        is_apart = self.is_colocated is False or self.device_of_draft != self.device
+        if self.pipeline == "lockstep" and self.lookahead == "adaptive" and is_apart:
+            raise InvalidConfig(
+                "Got pipeline='lockstep' with lookahead='adaptive' for workers apart, accepted: "
+                "lookahead='fixed', or pipeline='ahead'"
+            )
         if self.is_colocated is True and self.device_of_draft != self.device:
             raise InvalidConfig(
                 f"Got is_colocated with device='{self.device}' and "

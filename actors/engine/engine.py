@@ -22,9 +22,9 @@ from outrider.actors.executor.executor import Executor
 from outrider.actors.executor.placing import Wish, place, prepare
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
-from outrider.actors.lookahead.controller import Lookahead, Pipeline
-from outrider.actors.lookahead.controllers import controller_of
-from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.controller import Pipeline
+from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.price_controller import PriceController
 from outrider.actors.scheduling.request import OutputDelta, Request
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
@@ -33,6 +33,7 @@ from outrider.actors.sizing.footprint import footprint
 from outrider.actors.sizing.machine import this_machine
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens
 from outrider.actors.spec_decode.ahead import AheadDraft
+from outrider.actors.spec_decode.colocated import ColocatedDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import DraftClient, Proposer
@@ -93,9 +94,11 @@ class Engine:
                 worker_group.expect("draft", limits.token_budget)
             scheduler, statistics = Scheduler(limits), Statistics()
             is_colocated = config.used_draft is not None and placed.placement.is_colocated
-            pipeline = _pipeline(config, executor, is_colocated)
+            pipeline = _pipeline(config, is_colocated)
             trace = resources.enter_context(Trace(config.options.trace))
-            proposer = _proposer(config, pipeline, limits.token_budget, statistics, trace)
+            proposer = _proposer(
+                config, is_colocated, pipeline, limits.token_budget, statistics, trace
+            )
             coordinator = Coordinator(
                 worker_group.target,
                 worker_group.draft,
@@ -261,32 +264,36 @@ def _limits(config: EngineConfig, target: WorkerInfo, executor: Executor) -> Sch
 def _wish(config: EngineConfig, executor: Executor) -> Wish:
     options = config.options
     is_colocated = None if options.is_colocated == "auto" else options.is_colocated
-    if is_colocated is None and options.pipeline != "auto" and not executor.is_inline:
+    if is_colocated is None and options.pipeline != "auto":
         is_colocated = options.pipeline == "lockstep"
     num_threads = None if options.num_threads == "auto" else options.num_threads
     return Wish(is_colocated, num_threads, config.num_replicas)
 
 
-def _pipeline(config: EngineConfig, executor: Executor, is_colocated: bool) -> Pipeline:
-    """The one asked for; by default the draft rides ahead where it has a core of its own."""
+def _pipeline(config: EngineConfig, is_colocated: bool) -> Pipeline:
+    """The one asked for; by default the draft rides ahead where it does not share a process."""
     if config.options.pipeline != "auto":
         return Pipeline(config.options.pipeline)
-    can_overlap = config.used_draft is not None and not is_colocated and executor.is_parallel
-    return Pipeline.AHEAD if can_overlap else Pipeline.LOCKSTEP
+    return Pipeline.LOCKSTEP if is_colocated else Pipeline.AHEAD
 
 
 def _proposer(
     config: EngineConfig,
+    is_colocated: bool,
     pipeline: Pipeline,
     token_budget: int,
     statistics: Statistics,
     trace: Trace,
 ) -> Proposer:
     draft_length, options = DraftLength(), config.options
-    lookahead, has_draft = Lookahead(options.lookahead), config.used_draft is not None
-    controller = controller_of(lookahead, options.k, pipeline, has_draft)
-    draft: DraftClient = LockstepDraft(draft_length, token_budget, trace)
-    if pipeline is Pipeline.AHEAD:
-        price = controller if isinstance(controller, Price) else None
-        draft = AheadDraft(draft_length, price, statistics, trace)
+    is_fixed = options.lookahead == "fixed"
+    prices = None if is_fixed else PriceController(is_lockstep=is_colocated)
+    controller = prices or FixedController(options.k)
+    draft: DraftClient
+    if is_colocated:
+        draft = ColocatedDraft(draft_length, prices, statistics, trace)
+    elif is_fixed and pipeline is Pipeline.LOCKSTEP:
+        draft = LockstepDraft(draft_length, token_budget, trace)
+    else:
+        draft = AheadDraft(draft_length, prices, statistics, trace)
     return Proposer(draft, draft_length, controller, statistics, options.chosen_drafters)

@@ -10,7 +10,7 @@ from outrider.actors.errors import OutriderError, WorkerLost
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import State
-from outrider.actors.spec_decode.lockstep import LockstepDraft
+from outrider.actors.spec_decode.colocated import ColocatedDraft
 from outrider.actors.spec_decode.proposer import NOTHING, Proposals, Proposer
 from outrider.actors.transport.messages import Round, RoundReply, Verify
 from outrider.actors.transport.rows import PrefillRow, VerifyRow
@@ -69,24 +69,20 @@ class ColocatedRound(RoundTrip):
     """Both steps in one message, where draft and target are a pair in one process."""
 
     async def run(self, plan: SchedulerOutput) -> RoundResult:
-        draft = self._proposer.draft
-        assert isinstance(draft, LockstepDraft)
-        proposals = self._proposer.preferred(plan)
-        ask = draft.ask(plan, proposals)
-        asked = () if ask is None else tuple(row.seq_id for row in ask.rows)
-        for sequence in plan.rows:
-            if sequence.seq_id not in asked and sequence.seq_id not in proposals:
-                proposals[sequence.seq_id] = self._proposer.fallback(sequence)
-        if ask is None:
+        draft, proposer = self._proposer.draft, self._proposer
+        assert isinstance(draft, ColocatedDraft)
+        proposals, guesses = await draft.propose_alone(
+            plan, proposer.preferred(plan), proposer.fallback
+        )
+        question = draft.ask(plan, guesses, _question(plan, proposals))
+        if question is None:
             return await self._verify(plan, proposals)
-        question = _question(plan, proposals)
-        answer = await self._ask(Round(ask, question), num_times=1 + _has_rejection(plan))
+        answer = await self._ask(question, num_times=1 + _has_rejection(plan))
         if answer is None:
             return await self._verify(plan, proposals)
-        verdicts = answer.verdicts
-        proposals |= draft.take(ask, answer.proposals)
-        proposed = self._clock() - verdicts.times.total_s
-        return self._result(proposals, judged(question, verdicts), proposed)
+        proposals |= draft.take(question, answer)
+        proposed = self._clock() - answer.verdicts.times.total_s
+        return self._result(proposals, judged(question.verify, answer.verdicts), proposed)
 
     async def _ask(self, question: Round, num_times: int) -> RoundReply | None:
         """None if it fails each time."""

@@ -136,12 +136,13 @@ class TargetClient:
         return answer
 
     async def round(self, message: Round) -> RoundReply:
-        """Propose and verify in one message, where draft and target are a pair in one process."""
+        """Grow and verify in one message, where draft and target are a pair in one process."""
         self._question = message
         num_tokens = self._expect(message.verify)
         answer = await self._ask(message)
         if not isinstance(answer, RoundReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the pair, expected RoundReply")
+        num_tokens += sum(len(row.tokens) for row in answer.chosen)
         self._count(answer.verdicts, num_tokens)
         return answer
 

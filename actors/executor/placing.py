@@ -112,7 +112,7 @@ def _fixed(
     """What needs no measurement."""
     if is_inline or on_devices:
         where = "in this process" if is_inline else "by the devices"
-        is_colocated = bool(together) and has_draft
+        is_colocated = has_draft and (together if together is not None else is_inline)
         return Placement(is_colocated, wish.num_threads or most, where, has_draft)
     if together is False and has_draft:
         return Placement(False, wish.num_threads or max(1, most // 2), "as asked")

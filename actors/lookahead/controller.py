@@ -1,7 +1,6 @@
 """How much is drafted: the choice made before each round, and who may make it.
 
-`adaptive` follows what was measured, `fixed` does not. A request's own k is exact; it is the
-coordinator that puts it in a choice's place.
+A request's own k is exact; it is the coordinator that puts it in a choice's place.
 """
 
 from dataclasses import dataclass
@@ -10,13 +9,6 @@ from typing import Protocol
 
 from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import RoundReport
-
-
-class Lookahead(StrEnum):
-    """Which controller."""
-
-    ADAPTIVE = "adaptive"
-    FIXED = "fixed"
 
 
 class Pipeline(StrEnum):

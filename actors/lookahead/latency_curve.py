@@ -7,6 +7,7 @@ known from then on; what was measured long ago counts as not measured.
 import math
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 
 MEDIAN_OF = 5  # two outliers among five change nothing
 SMOOTHING = 1 / 16
@@ -55,6 +56,18 @@ class TimeCurve:
         self._cells: dict[int, _Cell] = {}
         self._points: list[tuple[float, float]] = []
         self._at: dict[float, float] = {}  # seconds between them, as far as they were asked for
+
+    @classmethod
+    def through(cls, points: Sequence[tuple[float, float]]) -> "TimeCurve":
+        """Another's points, as they are."""
+        curve = cls()
+        curve._points = list(points)
+        return curve
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """(tokens, seconds), ascending; all between lies straight between them."""
+        return tuple(self._points)
 
     def add(self, num_tokens: float, seconds: float, round_: int) -> None:
         """A forward that ran in that round."""

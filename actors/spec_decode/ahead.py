@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 
 from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.price_controller import PriceController
 from outrider.actors.lookahead.round_report import DRAFT, DraftPasses
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
@@ -22,11 +23,11 @@ from outrider.actors.transport.messages import AnyMessage, Close, Grow, Offers, 
 from outrider.actors.transport.rows import GrowRow
 from outrider.actors.transport.worker_client import WorkerClient
 from outrider.actors.trees.chances import DRAWN, NUM_FIRST, NUM_GUESSES, Chances
-from outrider.actors.trees.tree import SpeculationTree, TreeNode, likeliest, proposal_of
+from outrider.actors.trees.choosing import FLOOR, Candidate, drawn_length, worth_judging
+from outrider.actors.trees.tree import SpeculationTree, TreeNode, drafter_of, proposal_of
 
 MAX_STEPS = 8  # that a round waits for
 GROWN = 0.15  # of a place's price: may pay after the next verdict; found by trial on two cores
-FLOOR = 0.005  # the least chance that is looked at: what a price may come to is more
 SMOOTHING = 1 / 8
 
 log = logging.getLogger(__name__)
@@ -41,13 +42,13 @@ class AheadDraft:
     def __init__(
         self,
         draft_length: DraftLength,
-        price: Price | None,
+        prices: PriceController | None,
         statistics: Statistics,
         trace: Trace,
     ) -> None:
-        """Without a price every row has a chain as long as `draft_length` says."""
+        """Without prices every row has a chain as long as `draft_length` says."""
         self._draft_length = draft_length
-        self._price = price
+        self._prices = prices
         self._statistics = statistics
         self._trace = trace
         self._client: WorkerClient | None = None
@@ -91,7 +92,7 @@ class AheadDraft:
             followed.catch_up()
             if followed.is_grown and followed.unlearned:
                 self._statistics.count(FORESEEN, followed.foreseen)
-            if not _is_drawn(sequence):
+            if not is_drawn(sequence):
                 followed.offer(before)
                 followed.offer(fill(sequence))
             elif before.tokens:
@@ -105,21 +106,25 @@ class AheadDraft:
         asyncio.get_running_loop().call_soon(self._tell)
         proposals |= {seq_id: _proposal(nodes) for seq_id, nodes in chosen.items() if nodes}
         for sequence in rows:
-            if _is_drawn(sequence) and sequence.seq_id not in proposals:
+            if is_drawn(sequence) and sequence.seq_id not in proposals:
                 proposals[sequence.seq_id] = fill(sequence)
         return proposals
+
+    @property
+    def _price(self) -> Price | None:
+        return self._prices.price if self._prices else None
 
     async def _choose(
         self, rows: list[Sequence], num_tokens: int, most: int
     ) -> dict[int, list[TreeNode]]:
         """The nodes of each, once no step of the draft is worth waiting for."""
         chosen, worth = self._worth(rows, num_tokens, most)
-        loop = asyncio.get_running_loop()
+        loop, price = asyncio.get_running_loop(), self._price
         end = loop.time() + MAX_STEPS * (self._step_s + self._hops_s)
-        while self._price is not None and loop.time() < end:
+        while price is not None and loop.time() < end:
             size = num_tokens + sum(map(len, chosen.values()))
-            wait_s, promised = self._next_step(rows, self._price.of(size))
-            if promised * self._brought / self._promised <= self._price.rate * wait_s:
+            wait_s, promised = self._next_step(rows, price.of(size))
+            if promised * self._brought / self._promised <= price.rate * wait_s:
                 break
             self._tell()
             self._offered.clear()
@@ -137,40 +142,28 @@ class AheadDraft:
     def _worth(
         self, rows: list[Sequence], num_tokens: int, most: int
     ) -> tuple[dict[int, list[TreeNode]], float]:
-        """The nodes of each that are worth their place, and what they are worth in tokens; where k
-        is given, a chain.
-        """
-        chosen: dict[int, list[TreeNode]] = {}
-        free: list[Sequence] = []
-        for sequence in rows:
-            if self._has_tree(sequence):
-                free.append(sequence)
-            elif length := self._chain_length(sequence, len(rows)):
-                root = self._followed[sequence.seq_id].tree.root
-                chosen[sequence.seq_id] = _chain(root, length, _is_drawn(sequence))
-        if self._price is None or not free:
-            return chosen, 0.0
-        trees = [
-            (
+        """The nodes of each that are worth their place, and what they are worth in tokens."""
+        price = self._price
+        candidates = [
+            Candidate(
                 self._followed[sequence.seq_id].tree.root,
+                self._chain_length(sequence, len(rows), price),
                 self._draft_length.num_nodes(sequence, most),
                 sequence.num_left - 1,
+                is_drawn(sequence),
             )
-            for sequence in free
+            for sequence in rows
         ]
-        found = list(likeliest(trees, FLOOR))
-        num_tokens += sum(map(len, chosen.values()))
-        size, worth = self._price.worth([node.chance for _, node in found], num_tokens)
-        for number, node in found[:size]:
-            chosen.setdefault(free[number].seq_id, []).append(node)
-        return chosen, worth
+        chosen, worth = worth_judging(candidates, price, num_tokens)
+        found = zip(rows, chosen, strict=True)
+        return {sequence.seq_id: nodes for sequence, nodes in found if nodes}, worth
 
     def _next_step(self, rows: list[Sequence], price: float) -> tuple[float, float]:
         """Seconds that another step takes, and what its nodes would be worth in tokens."""
         grown = [
             self._followed[sequence.seq_id]
             for sequence in rows
-            if self._has_tree(sequence) and self._draft_length.draft_k(sequence)
+            if self._is_free(sequence) and self._draft_length.draft_k(sequence)
         ]
         grown = [followed for followed in grown if followed.is_grown]
         if not grown or not self._step_s:
@@ -187,20 +180,21 @@ class AheadDraft:
             node = max(node.children.values(), key=lambda child: child.chance)
         return node.chance * self._chances.typical
 
-    def _has_tree(self, sequence: Sequence) -> bool:
+    def _is_free(self, sequence: Sequence) -> bool:
         """Whether the price decides, node by node, what is judged of it; else it has a chain."""
-        is_free = self._price is not None and sequence.request.speculation.k is None
-        return is_free and not _is_drawn(sequence)
+        return self._is_priced(sequence) and not is_drawn(sequence)
 
-    def _chain_length(self, sequence: Sequence, num_rows: int) -> int:
-        """How long its chain may be: as was asked; or, of what is drawn, as far as a token is
-        worth its place. Nothing that was drawn for it may decide this.
-        """
+    def _is_priced(self, sequence: Sequence) -> bool:
+        return self._prices is not None and sequence.request.speculation.k is None
+
+    def _chain_length(self, sequence: Sequence, num_rows: int, price: Price | None) -> int | None:
+        """How long its chain may be; None where it has none."""
+        if self._is_free(sequence):
+            return None
         most = self._draft_length.draft_k(sequence)
-        if self._price is None or sequence.request.speculation.k is not None:
+        if price is None or not self._is_priced(sequence):
             return most
-        price, chance = self._price.of(num_rows), self._chances.of(DRAFT, DRAWN)
-        return sum(chance**length > price for length in range(1, most + 1))
+        return drawn_length(price.of(num_rows), self._chances.of(DRAFT, DRAWN), most)
 
     def _of(self, sequence: Sequence) -> Followed:
         followed = self._followed.get(sequence.seq_id)
@@ -219,11 +213,18 @@ class AheadDraft:
             self._asked_at = asyncio.get_running_loop().time()
             self._client.tell(Grow(rows))
 
+    def _least_chance(self, num_rows: int) -> tuple[float, int]:
+        """Of a node that is worth a place in a step of the draft's, at this many rows; and how many
+        guesses are worth looking at behind each.
+        """
+        price = self._price
+        cost = price.of(num_rows) if price else 0.0
+        num_guesses = NUM_GUESSES if cost < self._chances.late_guess else NUM_FIRST
+        return max(FLOOR, min(1.0, GROWN * cost)), num_guesses
+
     def _grow_rows(self, sequences: list[Sequence]) -> Iterator[GrowRow]:
-        price = self._price.of(len(sequences)) if self._price else 0.0
-        is_cheap = price < self._chances.late_guess
-        num_guesses = NUM_GUESSES if is_cheap else NUM_FIRST
-        min_chance = max(FLOOR, min(1.0, GROWN * price))
+        price = self._price
+        min_chance, num_guesses = self._least_chance(len(sequences))
         for sequence in sequences:
             followed = self._followed.get(sequence.seq_id)
             if followed is None:
@@ -235,8 +236,8 @@ class AheadDraft:
             if not self._draft_length.draft_k(sequence) or (followed.is_told and not committed):
                 continue
             depth, least = max(0, sequence.num_left - 1), min_chance
-            if not self._has_tree(sequence):  # this chain, the target's token and the next chain
-                length = self._chain_length(sequence, len(sequences))
+            length = self._chain_length(sequence, len(sequences), price)
+            if length is not None:  # this chain, the target's token and the next chain
                 depth = min(depth, 2 * length + 1)
                 least = min(FLOOR, self._chances.typical**depth)
             followed.num_told, followed.is_told = sequence.num_committed, True
@@ -276,28 +277,14 @@ class AheadDraft:
         self._offered.set()
 
 
-def _is_drawn(sequence: Sequence) -> bool:
+def is_drawn(sequence: Sequence) -> bool:
     """Whether its drafts are drawn, and accepted or rejected by chance."""
     request = sequence.request
     is_rejection = request.speculation.verification is VerificationMode.REJECTION
     return is_rejection and request.sampling.temperature > 0
 
 
-def _chain(root: TreeNode, length: int, is_drawn: bool) -> list[TreeNode]:
-    """The likeliest child, its likeliest, and so on; or what was drawn."""
-    nodes, node = list[TreeNode](), root
-    while len(nodes) < length:
-        behind = [each for each in node.children.values() if each.row is not None or not is_drawn]
-        if not behind:
-            break
-        node = max(behind, key=lambda child: child.chance)
-        nodes.append(node)
-    return nodes
-
-
 def _proposal(nodes: list[TreeNode]) -> Proposal:
     tokens, parents = proposal_of(nodes)
     rows = tuple(node.row for node in nodes if node.row is not None)
-    drafters = {drafter for node in nodes for drafter in node.edges}
-    drafter = DRAFT if DRAFT in drafters else min(drafters)
-    return Proposal(tokens, rows, drafter, parents)
+    return Proposal(tokens, rows, drafter_of(nodes), parents)

@@ -10,7 +10,7 @@ class DraftLength:
     """The present choice, as it applies to one sequence or another."""
 
     def __init__(self) -> None:
-        self.choice = DraftChoice(0, 0, Reason.START)
+        self.choice = DraftChoice(0, 0, Reason.FIXED)
         self.told_k = MAX_K  # for those that tell of the likeliest ids of each row
 
     def draft_k(self, sequence: Sequence) -> int:

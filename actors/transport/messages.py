@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from outrider.actors.transport.rows import (
+    ChosenRow,
     Count,
     GrowRow,
     MessagePart,
@@ -12,7 +13,10 @@ from outrider.actors.transport.rows import (
     PromptRow,
     ProposalRow,
     ProposeRow,
+    StepRow,
+    StopRow,
     TokenId,
+    TurnRow,
     UInt64,
     VerdictRow,
     VerifyRow,
@@ -130,20 +134,26 @@ class VerifyReply(Message, frozen=True):
 
 
 class Round(Message, frozen=True):
-    """Propose, then verify those proposals: a round of a pair in one process.
+    """Grow trees, then verify what of them is worth its place: a round of a pair in one process.
 
-    The rows of `verify` come without tokens. Answered by RoundReply.
+    The rows of `verify` whose trees are grown come without tokens. Answered by RoundReply.
     """
 
-    propose: Propose
+    turns: tuple[TurnRow, ...]
+    waiting: tuple[GrowRow, ...]  # sequences without a verdict yet, for the draft to catch up
     verify: Verify
+    rate: float  # tokens a second that are being made; 0 while nothing is known
+    curve: tuple[tuple[float, float], ...]  # of the target's forward: (tokens, seconds)
 
 
 class RoundReply(Message, frozen=True):
     """The pair's answer to Round."""
 
-    proposals: ProposeReply
+    chosen: tuple[ChosenRow, ...]
+    stops: tuple[StopRow, ...]
     verdicts: VerifyReply
+    draft: tuple[StepRow, ...]  # steps of the draft since the last answer
+    has_draft_failed: bool = False  # altogether, and no sequence alone
 
 
 class Describe(Message, frozen=True):

@@ -107,6 +107,49 @@ class GrowRow(MessagePart, frozen=True):
     num_guesses: Count  # behind each that was fed
 
 
+class GuessRow(MessagePart, frozen=True):
+    """A chain that another drafter than the draft expects."""
+
+    drafter: str
+    tokens: tuple[TokenId, ...]
+
+
+class TurnRow(MessagePart, frozen=True):
+    """One sequence's part in a round of a pair that takes turns: its tree, and what of it may be
+    judged.
+    """
+
+    grow: GrowRow
+    k: Count  # tokens of a chain, at most
+    is_priced: bool  # whether it is the price that decides, of a tree or of what is drawn
+    num_nodes: Count  # of a tree, at most
+    guesses: tuple[GuessRow, ...]
+
+
+class ChosenRow(MessagePart, frozen=True):
+    """What of a tree was judged."""
+
+    seq_id: int
+    tokens: tuple[TokenId, ...]
+    parents: tuple[Count, ...]  # see transport/draft_tree.py
+    drafter: str
+
+
+class StepRow(MessagePart, frozen=True):
+    """One forward of the draft's, and what it drew."""
+
+    num_tokens: Count  # that were fed
+    started_s: float  # by its machine's monotonic clock
+    step_s: float
+
+
+class StopRow(MessagePart, frozen=True):
+    """The draft follows a sequence no longer."""
+
+    seq_id: int
+    stop: DraftStop
+
+
 class OfferRow(MessagePart, frozen=True):
     """Nodes that one step added to a tree.
 

@@ -147,3 +147,9 @@ def proposal_of(nodes: Sequence[TreeNode]) -> tuple[tuple[int, ...], tuple[int, 
     parents = [at.get(id(node.parent), own) for own, node in enumerate(nodes)]
     is_chain = all(parent == max(0, own - 1) for own, parent in enumerate(parents))
     return tuple(node.token for node in nodes), () if is_chain else tuple(parents)
+
+
+def drafter_of(nodes: Sequence[TreeNode]) -> str:
+    """Who made this proposal: the draft, where any of it is its own."""
+    drafters = {drafter for node in nodes for drafter in node.edges}
+    return DRAFT if DRAFT in drafters else min(drafters)

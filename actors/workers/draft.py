@@ -26,7 +26,7 @@ from outrider.actors.transport.messages import (
     ProposeReply,
     WorkerInfo,
 )
-from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow, SparseRow
+from outrider.actors.transport.rows import GrowRow, PrefillRow, ProposalRow, ProposeRow, SparseRow
 from outrider.actors.workers.ahead.grower import MAX_FAILED, Grower
 from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.logits.logits_processor import logits_edits
@@ -71,29 +71,33 @@ class DraftWorker(ModelWorker):
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
         self._num_failed = 0  # sequences in a row that failed alone
         sampler = TreeSampler(backend, self._num_ids, self.sampling, self.grammars)
-        self._grower = Grower(runner, sampler, clock)
+        self.grower = Grower(runner, sampler, clock)
 
     def step(self, message: AnyMessage) -> AnyMessage:
         match message:
             case Propose():
                 return self._propose_all(message)
             case Grow():
-                for asked in message.rows:
-                    sequence = self.find(asked.seq_id)
-                    self._grower.grow(asked, sequence)
-                    self.cache_full_pages(sequence, min(sequence.cache.len, asked.num_committed))
+                for row in message.rows:
+                    self.grow(row)
                 return Done()
             case _:
                 return super().step(message)
 
     def advance(self) -> AnyMessage | None:
-        return self._grower.advance()
+        return self.grower.advance()
+
+    def grow(self, row: GrowRow) -> None:
+        """Go on with a sequence's tree from there."""
+        sequence = self.find(row.seq_id)
+        self.grower.grow(row, sequence)
+        self.cache_full_pages(sequence, min(sequence.cache.len, row.num_committed))
 
     def opened(self, sequence: WorkerSequence) -> None:
         self._check_ids(sequence, sequence.ids)
 
     def closed(self, seq_id: int) -> None:
-        self._grower.forget(seq_id)
+        self.grower.forget(seq_id)
 
     def _stop(self, sequence: WorkerSequence, stop: DraftStop) -> None:
         sequence.draft_stop = stop

@@ -13,15 +13,15 @@ import transformers as hf
 from kernels.statistics import chi_square_odds
 from unreliable import UnreliableExecutor
 
-from outrider.actors.lookahead import price
+from outrider.actors.lookahead import price, price_controller
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import (
     SamplingParams,
     SpeculationParams,
     VerificationMode,
 )
-from outrider.actors.spec_decode import ahead
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS
+from outrider.actors.trees import choosing
 from outrider.actors.workers.ahead import tree_sampler
 from outrider.actors.workers.sparse_row import sparse_row
 
@@ -88,14 +88,14 @@ def turned(row):
 
 def proposes_the_likely_only(monkeypatch):
     """A chain ends before a token that is itself unlikely: how far it goes tells of the token."""
-    chain = ahead._chain
+    chain = choosing.chain
 
     def mutant(root, length, is_drawn):
         found = chain(root, length, is_drawn)
         unlikely = (at for at, node in enumerate(found) if is_drawn and share(node) <= 0.4)
         return found[: next(unlikely, len(found))]
 
-    monkeypatch.setattr(ahead, "_chain", mutant)
+    monkeypatch.setattr(choosing, "chain", mutant)
 
 
 def share(node):
@@ -106,7 +106,7 @@ def share(node):
 async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k):
     if k is None:  # as on a machine where drafting pays, and never plainly to compare
         monkeypatch.setattr(price.Price, "of", lambda self, num_tokens: 0.02)
-        monkeypatch.setattr(price, "DOUBTFUL", 0.0)
+        monkeypatch.setattr(price_controller, "DOUBTFUL", 0.0)
     found, snapshot = await odds(engine_of, joint, k)
     assert found > LIMIT
     assert snapshot.num_accepted > NUM_REQUESTS // 4

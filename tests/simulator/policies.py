@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from simulator.machines import Machine
 
-from outrider.actors.lookahead.adaptive import AdaptiveController
 from outrider.actors.lookahead.controller import Controller, Pipeline
 from outrider.actors.lookahead.fixed import FixedController
-from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.price_controller import PriceController
 
 ALONE, ALL = ("prediction", "draft"), ("prediction", "draft", "ngram")
 COPIES = ("prediction", "ngram")
@@ -59,16 +58,14 @@ def ahead(machine: Machine, has_draft: bool) -> Sequence[Setting]:
 
 
 def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
-    """As `outrider serve` comes: one tree, one price, where the draft has a device of its own."""
-    drafters = ALL if has_draft else COPIES
-    if has_draft and not machine.is_shared:
-        return [Setting(Pipeline.AHEAD, Price, drafters)]
+    """As `outrider serve` comes: one tree, one price."""
+    drafters, is_shared = ALL if has_draft else COPIES, has_draft and machine.is_shared
     return [
         Setting(
-            Pipeline.LOCKSTEP,
-            lambda: AdaptiveController(4, has_draft),
+            Pipeline.LOCKSTEP if is_shared else Pipeline.AHEAD,
+            lambda: PriceController(is_lockstep=is_shared),
             drafters,
-            is_colocated=has_draft,
+            is_colocated=is_shared,
         )
     ]
 

@@ -17,13 +17,13 @@ from simulator.texts import Texts
 from simulator.virtual_worker import Device, VirtualWorker
 from simulator.world import World
 
-from outrider.actors.lookahead.controller import Lookahead, Pipeline
-from outrider.actors.lookahead.controllers import controller_of
+from outrider.actors.lookahead.controller import Pipeline
 from outrider.actors.lookahead.fixed import FixedController
-from outrider.actors.spec_decode import ahead
+from outrider.actors.lookahead.price_controller import PriceController
 from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.followed import Followed
 from outrider.actors.transport.messages import Close, Grow, Ping
+from outrider.actors.trees import choosing
 
 LOCKSTEP, AHEAD = Pipeline.LOCKSTEP, Pipeline.AHEAD
 VERIFY_S, STEP_S, HOP_S = 0.012, 0.0015, 0.00005
@@ -64,8 +64,11 @@ def best(where, pipeline):
     return run(where, best_setting(where, pipeline))
 
 
-def adaptive(pipeline, has_draft=True):
-    return Setting(pipeline, lambda: controller_of(Lookahead.ADAPTIVE, 4, pipeline, has_draft))
+@functools.cache
+def priced(pipeline):
+    is_lockstep = pipeline is LOCKSTEP
+    controller = functools.partial(PriceController, is_lockstep=is_lockstep)
+    return Setting(pipeline, controller, is_colocated=is_lockstep)
 
 
 def test_plain_decoding_is_one_token_a_verify_and_two_hops():
@@ -91,7 +94,7 @@ def test_the_draft_riding_ahead_keeps_the_target_busy_and_beats_lockstep():
 def test_trees_beat_every_chain():
     """Over a long window: in a short one, whoever is faster is at other texts by then."""
     where, window = world(text="held-out"), (250, 1000)
-    found = run(where, adaptive(AHEAD), *window).tokens_per_s
+    found = run(where, priced(AHEAD), *window).tokens_per_s
     for pipeline in (AHEAD, LOCKSTEP):
         assert found >= 1.04 * run(where, best_setting(where, pipeline), *window).tokens_per_s
 
@@ -111,6 +114,7 @@ def test_no_policy_writes_another_text(text, temperature):
     for setting in (
         fixed(LOCKSTEP, 4),
         replace(fixed(LOCKSTEP, 4), is_colocated=True),
+        priced(LOCKSTEP),
         fixed(AHEAD, 4),
         fixed(AHEAD, 12),
         *present(machine, has_draft=True),
@@ -174,13 +178,13 @@ def nothing_is_found(monkeypatch):
 
 def only_what_is_fully_grown_is_used(monkeypatch):
     """A chain that the verdict overtook is left out."""
-    chain = ahead._chain
+    chain = choosing.chain
 
     def mutant(root, length, is_drawn):
         found = chain(root, length, is_drawn)
         return found if len(found) == length else []
 
-    monkeypatch.setattr(ahead, "_chain", mutant)
+    monkeypatch.setattr(choosing, "chain", mutant)
 
 
 def the_round_waits_for_steps(monkeypatch):
@@ -227,9 +231,9 @@ def test_a_worse_pipeline_is_told(mutant, monkeypatch):
 
 
 @pytest.mark.parametrize("pipeline", Pipeline)
-def test_the_controller_finds_about_the_best(pipeline):
+def test_the_price_finds_about_the_best(pipeline):
     where = world()
-    found = run(where, adaptive(pipeline), 250, 150)
+    found = run(where, priced(pipeline), 250, 150)
     assert found.tokens_per_s >= 0.94 * best(where, pipeline).tokens_per_s
 
 
@@ -244,22 +248,21 @@ COMPUTE_BOUND = replace(
 )
 def test_where_drafting_cannot_pay_it_is_not_below_plain_decoding(machine, num_rows, pipeline):
     where = world(machine, "wrong", num_rows=num_rows)
-    found = run(where, adaptive(pipeline), 250, 120)
+    found = run(where, priced(pipeline), 250, 120)
     assert found.tokens_per_s >= 0.98 * plainly(where).tokens_per_s
 
 
-def test_without_a_controller_it_would_be():
+def test_without_a_price_it_would_be():
     """What the check above is worth."""
     where = world(COMPUTE_BOUND, "wrong", num_rows=8)
     assert run(where, fixed(LOCKSTEP, 4)).tokens_per_s < 0.9 * plainly(where).tokens_per_s
 
 
-@pytest.mark.parametrize("lookahead", Lookahead)
+@pytest.mark.parametrize("setting_of", [priced, functools.partial(fixed, k=4)])
 @pytest.mark.parametrize("pipeline", Pipeline)
-def test_every_lookahead_runs_in_every_pipeline(pipeline, lookahead):
+def test_by_price_or_by_k_every_pipeline_runs(pipeline, setting_of):
     where = world(num_rows=3)
-    setting = Setting(pipeline, lambda: controller_of(lookahead, 4, pipeline, has_draft=True))
-    assert run(where, setting).tokens_per_s > 2 * 3 / (VERIFY_S + 2 * HOP_S)
+    assert run(where, setting_of(pipeline)).tokens_per_s > 2 * 3 / (VERIFY_S + 2 * HOP_S)
 
 
 def test_a_slow_draft_keeps_nobody_waiting():

@@ -18,12 +18,13 @@ from outrider.actors.engine.colocated import ColocatedDraftClient
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
 from outrider.actors.lookahead.controller import Pipeline
-from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.price_controller import PriceController
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.ahead import AheadDraft
+from outrider.actors.spec_decode.colocated import ColocatedDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import chosen_drafters
 from outrider.actors.spec_decode.lockstep import LockstepDraft
@@ -99,9 +100,11 @@ class _Run:
         length, trace = DraftLength(), Trace()
         controller = setting.controller()
         source: DraftClient
-        if setting.pipeline is Pipeline.AHEAD:
-            price = controller if isinstance(controller, Price) else None
-            source = AheadDraft(length, price, self.statistics, trace)
+        prices = controller if isinstance(controller, PriceController) else None
+        if setting.is_colocated:
+            source = ColocatedDraft(length, prices, self.statistics, trace)
+        elif setting.pipeline is Pipeline.AHEAD:
+            source = AheadDraft(length, prices, self.statistics, trace)
         else:
             source = LockstepDraft(length, TOKEN_BUDGET, trace)
         proposer = Proposer(

@@ -6,7 +6,6 @@ sequence's cache, in the order of feeding. Whatever was computed along what came
 all behind it.
 """
 
-import heapq
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Many
@@ -26,17 +25,20 @@ from outrider.actors.trees.tree import SpeculationTree, TreeNode
 from outrider.actors.workers.ahead.growing_tree import (
     GrowingTree,
     Growth,
+    Hungry,
     children_of,
     chunk_of,
+    likeliest_of,
 )
 from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.model_worker import WorkerSequence
 
 MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: what comes next waits for it
-MAX_STEP_NODES = 64
 PERIOD = 16  # steps between two looks at what they took
 TELL_S = 0.0005  # of the coordinator's core, to hear of a step; found by trial on two cores
+
+Choose = Callable[[Many[Hungry]], Many[Hungry]]
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +53,8 @@ class Grower:
         self._trees: dict[int, GrowingTree] = {}
         self._untold: list[OfferRow] = []
         self._num_failed = 0  # sequences in a row that failed alone
-        self._chances = Chances()
-        self._curve, self._num_steps = TimeCurve(), 0
+        self.chances = Chances()
+        self.curve, self._num_steps = TimeCurve(), 0  # of its steps, by nodes
 
     def grow(self, row: GrowRow, sequence: WorkerSequence) -> None:
         """Go on from what was committed. Raises ProtocolViolation."""
@@ -69,7 +71,7 @@ class Grower:
             self._stop(sequence, stop)
             return
         if growing is None:
-            tree = SpeculationTree(sequence.ids[-1], row.num_committed - 1, self._chances)
+            tree = SpeculationTree(sequence.ids[-1], row.num_committed - 1, self.chances)
             self._trees[row.seq_id] = GrowingTree(sequence, row, tree, hungry=[tree.root])
             return
         growing.asked, growing.is_over = row, False
@@ -81,10 +83,17 @@ class Grower:
         self._trees.pop(seq_id, None)
         self._untold = [row for row in self._untold if row.seq_id != seq_id]
 
-    def advance(self) -> Offers | None:
-        """One step; None if there is nothing left to do."""
+    def tree(self, seq_id: int) -> GrowingTree | None:
+        """A sequence's, while it is followed."""
+        return self._trees.get(seq_id)
+
+    def advance(self, choose: Choose | None = None, num_behind: int | None = None) -> Offers | None:
+        """One step: of the nodes that `choose` takes, else of as many as make the most of its time;
+        None if there is nothing left to do. num_behind: tokens of prompts to catch up with.
+        """
         started = self._clock()
-        growths = self._growths()
+        num_behind = STEP_TOKENS if num_behind is None else num_behind
+        growths = self._growths(choose or self._most_a_second, num_behind)
         if not growths:
             rows, self._untold = self._untold, []
             return Offers(tuple(rows), 0, started, 0.0) if rows else None
@@ -92,12 +101,12 @@ class Grower:
             logits = self._runner.forward([growth.chunk for growth in growths])
         except PoolExhausted:  # an optimisation must not fail a round
             self._give_up(growths)
-            return self.advance()
+            return self.advance(choose, num_behind)
         except Exception:
             log.exception("a step of the draft failed")
             growths, logits = self._each_alone(growths)
             if not growths:
-                return self.advance()
+                return self.advance(choose, num_behind)
         for growth in growths:
             growing = growth.growing
             for node in growth.nodes:
@@ -106,9 +115,9 @@ class Grower:
         drawn = self._drawn(growths, logits)
         rows, self._untold = self._untold + drawn, []
         num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
-        self._curve.add(num_tokens, step_s, self._num_steps)
+        self.curve.add(num_tokens, step_s, self._num_steps)
         if self._num_steps < PERIOD or self._num_steps % PERIOD == 0:
-            self._curve.refresh(self._num_steps)
+            self.curve.refresh(self._num_steps)
         self._num_steps += 1
         return Offers(tuple(rows), num_tokens, started, step_s)
 
@@ -129,30 +138,29 @@ class Grower:
         if nearer := [child for node in growing.fed for child in children_of(growing, node)]:
             self._untold.append(self._offer(growing, nearer))
 
-    def _growths(self) -> list[Growth]:
-        """What the next step feeds: the likeliest nodes, and what prompts have yet to catch up."""
-        context_len, budget, growths = self._runner.context_len, STEP_TOKENS, []
-        found: list[tuple[float, int, TreeNode, GrowingTree]] = []
+    def _growths(self, choose: Choose, num_behind: int) -> list[Growth]:
+        """What the next step feeds: nodes, and what prompts have yet to catch up."""
+        context_len, growths, hungry = self._runner.context_len, list[Growth](), list[Hungry]()
+        room = max(STEP_TOKENS, num_behind)  # for texts that are not fed yet
         for growing in self._trees.values():
             if growing.is_over:
                 continue
-            num_behind = growing.first - growing.sequence.cache.len
-            if not growing.fed and num_behind > budget:
-                if budget:
-                    behind = growing.sequence.ids[growing.sequence.cache.len :][:budget]
+            size = 0 if growing.fed else growing.first - growing.sequence.cache.len
+            if size > room or growing.is_waiting:
+                if size and (most := min(size, room, num_behind)):
+                    behind = growing.sequence.ids[growing.sequence.cache.len :][:most]
                     growths.append(Growth(growing, Segment(growing.sequence.cache, behind, 0), []))
-                budget = 0
+                    num_behind -= most
+                room = 0 if size > room else room - size
                 continue
-            if not growing.fed:
-                budget -= num_behind
-            found += [
-                (-node.chance, node.position, node, growing)
+            room -= size
+            hungry += [
+                (node, growing)
                 for node in growing.hungry
                 if growing.is_worth_feeding(node, context_len)
             ]
-        likeliest = heapq.nsmallest(MAX_STEP_NODES, found, key=lambda each: each[:2])
         chosen: dict[int, tuple[GrowingTree, list[TreeNode]]] = {}
-        for _, _, node, growing in likeliest[: self._num_worth(likeliest)]:
+        for node, growing in choose(hungry):
             if node.parent is None or node.parent.place >= 0:
                 chosen.setdefault(id(growing), (growing, []))[1].append(node)
         for growing, nodes in chosen.values():
@@ -161,17 +169,18 @@ class Grower:
             growing.hungry = [node for node in growing.hungry if node not in nodes]
         return growths
 
-    def _num_worth(self, likeliest: Many[tuple[float, int, TreeNode, GrowingTree]]) -> int:
-        """How many nodes make the most of a step's time."""
+    def _most_a_second(self, hungry: Many[Hungry]) -> Many[Hungry]:
+        """As many of the likeliest as make the most of a step's time."""
+        found = likeliest_of(hungry)
         best, most, total = 0, 0.0, 0.0
-        for size, (minus, *_) in enumerate(likeliest, 1):
-            total -= minus
-            seconds = self._curve.at(size)
+        for size, (node, _) in enumerate(found, 1):
+            total += node.chance
+            seconds = self.curve.at(size)
             if not seconds:
-                return len(likeliest)  # nothing is known yet
+                return found  # nothing is known yet
             if total / (seconds + TELL_S) >= most:
                 best, most = size, total / (seconds + TELL_S)
-        return best
+        return found[:best]
 
     def _drawn(self, growths: list[Growth], logits: torch.Tensor) -> list[OfferRow]:
         """New nodes behind all that were fed; where a grammar fails, that sequence has none."""

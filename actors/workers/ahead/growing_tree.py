@@ -3,6 +3,8 @@
 A node that was fed owns a row of the sequence's cache, in the order of feeding, the root's first.
 """
 
+import heapq
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from outrider.actors.lookahead.round_report import DRAFT
@@ -14,6 +16,7 @@ from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.kernels.contract.verdict import AcceptanceRule
 
+MAX_STEP_NODES = 64
 LEAST = 0.3  # of the chance that is worth a place in a step, for a node to be offered
 
 
@@ -28,6 +31,7 @@ class GrowingTree:
     hungry: list[TreeNode] = field(default_factory=list)  # not fed
     num_named: int = 0
     is_over: bool = False  # until the next GROW: there are no pages
+    is_waiting: bool = False  # for a first verdict: it catches up, and is not grown yet
 
     @property
     def is_drawn(self) -> bool:
@@ -59,6 +63,16 @@ class Growth:
     nodes: list[TreeNode]  # fed by it, whose logits are its rows
 
 
+Hungry = tuple[TreeNode, GrowingTree]  # that a step may feed
+
+
+def likeliest_of(hungry: Many[Hungry]) -> list[Hungry]:
+    """As many as one step takes, likeliest first."""
+    return heapq.nsmallest(
+        MAX_STEP_NODES, hungry, key=lambda each: (-each[0].chance, each[0].position)
+    )
+
+
 def chunk_of(growing: GrowingTree, nodes: list[TreeNode]) -> Segment:
     """These nodes, and before a root all that it follows and has no row yet."""
     cache, places = growing.sequence.cache, {id(n): n.place for n in growing.fed}
@@ -86,7 +100,8 @@ def children_of(growing: GrowingTree, node: TreeNode) -> list[TreeNode]:
     """
     mode = SAMPLED if growing.sequence.row.sampling.temperature > 0 else 0
     mode, found = PRIVATE if growing.is_drawn else mode, []
-    for rank in range(len(node.children), len(node.guesses)):
+    num_offered = sum(DRAFT in child.edges for child in node.children.values())
+    for rank in range(num_offered, len(node.guesses)):
         edge = draft_edge(node.prob, rank, mode)
         chance = node.chance * growing.tree.chance_of(edge)
         if edge != DRAWN and chance < LEAST * growing.asked.min_chance:

@@ -7,7 +7,6 @@ pass, what else a round takes, and one acceptance. From these the model says wha
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
-from outrider.actors.lookahead.cost_model import Throughput
 from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.telemetry.statistics import Snapshot
@@ -65,19 +64,15 @@ def promises(parts: Many[Point], *, is_draft: bool) -> list[float]:
     for curve in (verify, draft):
         curve.refresh(0)
     survival = _survival(max(drafted, key=lambda part: part.k))
-    found = []
+    num_rows, found = round(plain.num_rows), list[float]()
     for part in parts:
-        model = Throughput(
-            num_rows=round(plain.num_rows),
-            survival=survival,
-            plain_tokens=1.0 if is_draft else part.tokens_per_row,
-            plain_fed=1.0 if is_draft else part.fed_per_row,
-            verify=verify,
-            draft=draft,
-            plain_rest_s=plain.rest_s,
-            drafted_rest_s=sum(one.rest_s for one in drafted) / len(drafted),
-        )
-        found.append(model.at(part.k if is_draft else 0))
+        k = part.k if is_draft else 0
+        tokens, fed = (sum(survival[: k + 1]), 1 + k) if k else (1.0, 1.0)
+        if not is_draft:
+            tokens, fed = part.tokens_per_row, part.fed_per_row
+        seconds = verify.at(num_rows * fed) + k * draft.at(num_rows)
+        seconds += sum(one.rest_s for one in drafted) / len(drafted) if k else plain.rest_s
+        found.append(num_rows * tokens / max(seconds, 1e-9))
     return found
 
 

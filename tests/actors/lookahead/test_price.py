@@ -2,21 +2,21 @@
 
 import pytest
 
-from outrider.actors.lookahead.price import AUDIT, PERIOD, Price
+from outrider.actors.lookahead.price_controller import AUDIT, PERIOD, PriceController
 from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import DRAFT, NOBODY, RoundReport, RowReport
 
 
-def told(price, seconds_of, drafted, accepted, rounds, num_rows=1, rest_s=0.001):
+def told(prices, seconds_of, drafted, accepted, rounds, num_rows=1, rest_s=0.001):
     """Rounds whose rows have so many tokens drafted and accepted."""
     for at in range(rounds):
-        choice = price.choose(num_rows)
+        choice = prices.choose(num_rows)
         size = drafted[at % len(drafted)] if choice.k else 0
         row = RowReport(DRAFT if size else NOBODY, size, min(size, accepted))
         num_tokens = num_rows * (1 + size)
         verify_s = seconds_of(num_tokens)
-        price.observe(RoundReport((row,) * num_rows, num_tokens, verify_s, verify_s + rest_s))
-    price.choose(num_rows)
+        prices.observe(RoundReport((row,) * num_rows, num_tokens, verify_s, verify_s + rest_s))
+    prices.choose(num_rows)
 
 
 def flat(num_tokens):
@@ -33,84 +33,86 @@ def stepped(num_tokens):
 
 
 def test_before_anything_is_known_what_is_likelier_than_not_is_tried():
-    price = Price()
-    price.choose(64)
-    assert price.rate == 0
-    assert price.worth([0.9, 0.6, 0.4, 0.01], 64) == (2, pytest.approx(1.5))
+    prices = PriceController()
+    prices.choose(64)
+    assert prices.price.rate == 0
+    assert prices.price.worth([0.9, 0.6, 0.4, 0.01], 64) == (2, pytest.approx(1.5))
 
 
 def test_no_forward_is_much_larger_than_any_that_was_seen():
     """What was not measured is hoped for, so a first round would be as large as the trees are."""
-    price = Price()
-    told(price, flat, (0,), 0, 4, num_rows=8)
-    assert price.worth([0.9] * 500, 8)[0] == 2 * 8 - 8
-    told(price, flat, (3,), 3, 4, num_rows=8)
-    assert price.worth([0.9] * 500, 8)[0] == 2 * 8 * 4 - 8
+    prices = PriceController()
+    told(prices, flat, (0,), 0, 4, num_rows=8)
+    assert prices.price.worth([0.9] * 500, 8)[0] == 2 * 8 - 8
+    told(prices, flat, (3,), 3, 4, num_rows=8)
+    assert prices.price.worth([0.9] * 500, 8)[0] == 2 * 8 * 4 - 8
 
 
 def test_where_tokens_cost_nothing_all_are_worth_their_place():
-    price = Price()
-    told(price, flat, (0, 1, 4, 12, 30), 3, 300)
-    assert price.of(1) == 0
-    assert price.worth([0.9, 0.5, 0.1, 0.01], 1)[0] == 4
+    prices = PriceController()
+    told(prices, flat, (0, 1, 4, 12, 30), 3, 300)
+    assert prices.price.of(1) == 0
+    assert prices.price.worth([0.9, 0.5, 0.1, 0.01], 1)[0] == 4
 
 
 def test_where_each_costs_its_time_only_the_likely_are():
-    price = Price()
-    told(price, steep, range(9), 2, 300, rest_s=0.001)
-    assert price.rate == pytest.approx(2.7 / 0.006, rel=0.2)
-    assert price.of(4) == pytest.approx(price.rate * 0.001, rel=0.05)
-    size, worth = price.worth([0.95, 0.8, 0.3, 0.2, 0.1], 1)
+    prices = PriceController()
+    told(prices, steep, range(9), 2, 300, rest_s=0.001)
+    assert prices.price.rate == pytest.approx(2.7 / 0.006, rel=0.2)
+    assert prices.price.of(4) == pytest.approx(prices.price.rate * 0.001, rel=0.05)
+    size, worth = prices.price.worth([0.95, 0.8, 0.3, 0.2, 0.1], 1)
     assert size == 2
-    assert worth == pytest.approx(1.75 - 2 * price.rate * 0.001, rel=0.05)
+    assert worth == pytest.approx(1.75 - 2 * prices.price.rate * 0.001, rel=0.05)
 
 
 def test_a_step_is_looked_beyond():
     """The eighth token costs a forward more, and the seven behind it nothing."""
-    price = Price()
-    told(price, stepped, (0, 3, 7, 8, 12, 15), 6, 600, rest_s=0.0)
+    prices = PriceController()
+    told(prices, stepped, (0, 3, 7, 8, 12, 15), 6, 600, rest_s=0.0)
     unlikely, likely = [0.2] * 15, [0.9] * 15
-    assert price.worth(unlikely, 1)[0] in (6, 7)
-    assert price.worth(likely, 1)[0] == 15
+    assert prices.price.worth(unlikely, 1)[0] in (6, 7)
+    assert prices.price.worth(likely, 1)[0] == 15
 
 
 def test_what_is_known_of_one_load_is_a_beginning_for_another():
-    price = Price()
-    told(price, steep, range(9), 2, 300)
-    rate = price.rate
-    price.choose(8)
-    assert price.rate == rate
-    told(price, steep, (0,), 0, 1, num_rows=8)
-    assert price.rate == pytest.approx(8 / 0.009)  # what is made there is known after one round
-    price.choose(1)
-    assert price.rate == rate
+    prices = PriceController()
+    told(prices, steep, range(9), 2, 300)
+    rate = prices.price.rate
+    prices.choose(8)
+    assert prices.price.rate == rate
+    told(prices, steep, (0,), 0, 1, num_rows=8)
+    assert prices.price.rate == pytest.approx(
+        8 / 0.009
+    )  # what is made there is known after one round
+    prices.choose(1)
+    assert prices.price.rate == rate
 
 
 def test_a_draft_that_makes_rounds_slow_rests():
     """Its tokens come true, and cost more than they bring though the curve does not say so."""
-    price = Price()
+    prices = PriceController()
     reasons = set()
     for _ in range(60):
-        told(price, lambda n: 0.002 if n == 1 else 0.0058, (1,), 1, PERIOD)
-        reasons.add(price.choose(1).reason)
+        told(prices, lambda n: 0.002 if n == 1 else 0.0058, (1,), 1, PERIOD)
+        reasons.add(prices.choose(1).reason)
     assert reasons >= {Reason.PRICED, Reason.SLOWER}
-    assert price.choose(1).reason is Reason.SLOWER
+    assert prices.choose(1).reason is Reason.SLOWER
 
 
 def test_where_it_pays_clearly_no_round_is_spent_on_comparing():
-    price = Price()
+    prices = PriceController()
     choices = []
     for _ in range(500):
-        told(price, flat, (6,), 4, 1)
-        choices.append(price.choose(1).reason)
+        told(prices, flat, (6,), 4, 1)
+        choices.append(prices.choose(1).reason)
     assert set(choices) == {Reason.PRICED}
 
 
 def test_where_it_pays_a_little_few_are():
-    price = Price()
+    prices = PriceController()
     choices = []
     for _ in range(20_000):
-        told(price, lambda n: 0.0055 if n == 1 else 0.0129, (1,), 1, 1, rest_s=0.0045)
-        choices.append(price.choose(1).k)
+        told(prices, lambda n: 0.0055 if n == 1 else 0.0129, (1,), 1, 1, rest_s=0.0045)
+        choices.append(prices.choose(1).k)
     assert choices[-1] > 0
     assert AUDIT < choices.count(0) < 0.05 * len(choices)

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from actors.spec_decode.listener import Listener, decoding, propose
 
-from outrider.actors.lookahead.price import PRICED, Price
+from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.price_controller import PRICED, PriceController
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
-from outrider.actors.spec_decode.ahead import FLOOR, AheadDraft
+from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal
 from outrider.actors.telemetry.statistics import Statistics
@@ -16,6 +17,7 @@ from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import Close, Grow, Offers, Open
 from outrider.actors.transport.rows import OfferRow, SparseRow
 from outrider.actors.trees.chances import DRAWN, PRIVATE, draft_edge
+from outrider.actors.trees.choosing import FLOOR
 from outrider.actors.trees.tree import TreeNode
 
 
@@ -23,7 +25,7 @@ from outrider.actors.trees.tree import TreeNode
 def draft():
     length, statistics, trace = DraftLength(), Statistics(), Trace()
     length.choice = PRICED
-    ahead = AheadDraft(length, Price(), statistics, trace)
+    ahead = AheadDraft(length, PriceController(), statistics, trace)
     ahead.use(Listener())
     return ahead
 
@@ -111,7 +113,7 @@ async def test_where_nothing_was_drawn_another_drafter_has_the_chain(draft):
 @pytest.mark.parametrize("num_right", [0, 40, 95, 100])
 async def test_how_far_a_drawn_chain_goes_depends_on_the_past_only(draft, monkeypatch, num_right):
     """As far as a token's chance, by how many before it came true, is more than its price."""
-    monkeypatch.setattr(type(draft._price), "of", lambda self, num_tokens: 0.2)
+    monkeypatch.setattr(Price, "of", lambda self, num_tokens: 0.2)
     for at in range(100):
         node = TreeNode(1, None, 0)
         node.edges["draft"] = DRAWN
@@ -119,7 +121,7 @@ async def test_how_far_a_drawn_chain_goes_depends_on_the_past_only(draft, monkey
     sequence = decoding(**REJECTION)
     chance = draft._chances.of("draft", DRAWN)
     lengths = [length for length in range(1, 17) if chance**length > 0.2]
-    assert draft._chain_length(sequence, 1) == len(lengths)
+    assert draft._chain_length(sequence, 1, draft._price) == len(lengths)
     tree_of(draft, sequence)
-    assert draft._chain_length(sequence, 1) == len(lengths)
-    assert draft._chain_length(decoding(k=3, **REJECTION), 1) == 3
+    assert draft._chain_length(sequence, 1, draft._price) == len(lengths)
+    assert draft._chain_length(decoding(k=3, **REJECTION), 1, draft._price) == 3

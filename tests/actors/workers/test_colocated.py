@@ -1,44 +1,83 @@
-"""A pair drafts the next round before it is asked: what was expected is answered without a pass."""
+"""A pair takes turns: trees are grown as far as it pays, what is worth its place is judged, and
+behind its own verdict the draft goes on before it is asked.
+"""
 
 import architectures
+import msgspec
 import pytest
 
+from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.transport.messages import Close, Open, Propose, Round, ToDraft, Verify
-from outrider.actors.transport.rows import OpenRow, ProposeRow, SamplingRow, VerifyRow
+from outrider.actors.transport.draft_stop import DraftStop
+from outrider.actors.transport.messages import Close, Open, Round, Settle, ToDraft, Verify
+from outrider.actors.transport.rows import (
+    GrowRow,
+    GuessRow,
+    OpenRow,
+    PrefillRow,
+    SamplingRow,
+    TurnRow,
+    VerifyRow,
+)
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import HostBackend
 
+FLAT = ((1.0, 1.0), (100.0, 1.0))  # a forward takes a second, whatever it takes in
+MAX_LEN = 100
+
 
 class Description:
     role = "target"
 
 
-def sampling(seed):
-    return SamplingRow(1.0, 0, 1.0, 0.0, "coupled", seed, choice=0)
+def sampling(seed, verification="coupled"):
+    return SamplingRow(1.0, 0, 1.0, 0.0, verification, seed, choice=0)
 
 
-@pytest.fixture
-def pair():
+def started(verification="coupled", seq_ids=(1, 2)):
     def runner():
         return Runner(from_model(architectures.build("llama")), num_tokens=512)
 
     backend = HostBackend(CpuBackend())
     draft = DraftWorker(runner(), backend, Description(), 1000)
     worker = ColocatedWorker(TargetWorker(runner(), backend, Description()), draft)
-    rows = tuple(
-        OpenRow(seq_id, (3, 4, 5 + seq_id), (), sampling(seq_id), 100) for seq_id in (1, 2)
-    )
-    worker.handle(Open(rows))
-    worker.handle(ToDraft(Open(rows)))
+    for seq_id in seq_ids:
+        row = OpenRow(seq_id, (3, 4, 5 + seq_id), (), sampling(seq_id, verification), MAX_LEN)
+        worker.handle(Open((row,)))
+        worker.handle(ToDraft(Open((row,))))
     return worker
 
 
-def play(pair, is_ahead, num_rounds=6, drop=None):
+@pytest.fixture
+def pair():
+    return started()
+
+
+def turn(seq_id, ids, committed=(), k=3, is_priced=False, guesses=(), num_guesses=4):
+    depth = MAX_LEN - len(ids) - 1
+    grow = GrowRow(seq_id, len(ids), tuple(committed), depth, 0.01 * is_priced, num_guesses)
+    return TurnRow(grow, k, is_priced, 40, guesses)
+
+
+def asked(turns, rate=0.0, curve=(), number=1, waiting=(), prefill=()):
+    rows = tuple(VerifyRow(t.grow.seq_id, number, t.grow.num_committed, (), ()) for t in turns)
+    return Round(tuple(turns), waiting, Verify(rows, prefill), rate, curve)
+
+
+def along(chosen, node):
+    ids = []
+    while node >= 0:
+        ids.append(chosen.tokens[node])
+        parents = chosen.parents or tuple(max(0, at - 1) for at in range(len(chosen.tokens)))
+        node = parents[node] if parents[node] < node else -1
+    return ids[::-1]
+
+
+def play(pair, is_ahead, num_rounds=6, drop=None, **settings):
     """Rounds as a coordinator plays them; each one's answers."""
     ids = {1: [3, 4, 6], 2: [3, 4, 7]}
     committed = {1: (), 2: ()}
@@ -47,56 +86,146 @@ def play(pair, is_ahead, num_rounds=6, drop=None):
             pair.handle(Close((2,)))
             pair.handle(ToDraft(Close((2,))))
             del ids[2]
-        asked = tuple(ProposeRow(seq_id, len(ids[seq_id]), committed[seq_id], 3) for seq_id in ids)
-        verify = tuple(VerifyRow(seq_id, number + 1, len(ids[seq_id]), (), ()) for seq_id in ids)
-        answer = pair.handle(Round(Propose(asked, ()), Verify(verify, ())))
+        turns = [turn(seq_id, ids[seq_id], committed[seq_id], **settings) for seq_id in ids]
+        price = {"rate": 0.2, "curve": FLAT} if settings.get("is_priced") else {}
+        answer = pair.handle(asked(turns, number=number + 1, **price))
         if is_ahead:
             pair.advance()
         yield answer
-        for proposal, verdict in zip(answer.proposals.rows, answer.verdicts.rows, strict=True):
-            assert proposal.stop is None
-            seq_id = verdict.seq_id
-            committed[seq_id] = (*proposal.tokens[: verdict.num_accepted], verdict.token)
-            ids[seq_id] += committed[seq_id]
+        assert not answer.stops
+        chosen = {row.seq_id: row for row in answer.chosen}
+        for verdict in answer.verdicts.rows:
+            path = along(chosen[verdict.seq_id], verdict.node) if verdict.node >= 0 else []
+            committed[verdict.seq_id] = (*path, verdict.token)
+            ids[verdict.seq_id] += committed[verdict.seq_id]
 
 
 def texts(answers):
-    return [(a.proposals.rows, a.verdicts.rows) for a in answers]
+    return [(a.chosen, a.verdicts.rows) for a in answers]
 
 
 @pytest.mark.parametrize("drop", [None, 3])
-def test_ahead_and_not_give_the_same_rounds(pair, drop):
-    plain = texts(play(pair, is_ahead=False, drop=drop))
-    opened = OpenRow(1, (3, 4, 6), (), sampling(1), 100)
-    other = OpenRow(2, (3, 4, 7), (), sampling(2), 100)
-    pair.reset()
-    pair.handle(Open((opened, other)))
-    pair.handle(ToDraft(Open((opened, other))))
-    assert texts(play(pair, is_ahead=True, drop=drop)) == plain
+@pytest.mark.parametrize("verification", ["coupled", "rejection"])
+def test_ahead_and_not_give_the_same_rounds_where_k_is_given(drop, verification):
+    plain = texts(play(started(verification), is_ahead=False, drop=drop))
+    assert texts(play(started(verification), is_ahead=True, drop=drop)) == plain
+    assert all(len(row.tokens) == 3 for chosen, _ in plain for row in chosen)
 
 
-def test_what_was_expected_costs_no_pass_when_asked(pair):
-    drafts = []
-    draft = pair._draft.handle
-    pair._draft.handle = lambda message: drafts.append(message) or draft(message)
-    for answer in play(pair, is_ahead=True):
-        assert answer.proposals.num_passes == 3  # told of with the round that used them
-    assert [type(message).__name__ for message in drafts].count("Propose") == 6 + 1
+def counted(pair):
+    sizes, forward = [], pair._draft.runner.forward
+
+    def counting(chunks):
+        sizes.append(sum(len(chunk.tokens) for chunk in chunks))
+        return forward(chunks)
+
+    pair._draft.runner.forward = counting
+    return sizes
+
+
+def test_what_was_expected_costs_no_step_when_asked(pair):
+    sizes, rounds = counted(pair), play(pair, is_ahead=True)
+    next(rounds)
+    for _ in range(5):
+        before = len(sizes)
+        answer = next(rounds)  # and the growth behind it
+        num_steps = [step.num_tokens for step in answer.draft]
+        assert num_steps == sizes[before - len(num_steps) : before], "all were made before"
+        assert num_steps
+
+
+def test_a_tree_is_judged_where_a_place_costs_nothing(pair):
+    answers = list(play(pair, is_ahead=True, num_rounds=8, is_priced=True))
+    assert any(row.parents for answer in answers for row in answer.chosen)
+    assert all(len(row.tokens) <= 40 for answer in answers for row in answer.chosen)
+    drawn = started("rejection")
+    answers = list(play(drawn, is_ahead=True, num_rounds=8, is_priced=True))
+    assert not any(row.parents for answer in answers for row in answer.chosen)
+    assert any(row.tokens for answer in answers for row in answer.chosen)
+
+
+def test_no_step_is_made_that_is_not_worth_its_time(pair):
+    """Where a token more is made in the time of a step, or each place costs one."""
+    slow = ((1.0, 1.0), (2.0, 2.0), (100.0, 100.0))
+    told = list(play(pair, is_ahead=True, num_rounds=3, is_priced=True))
+    assert sum(len(answer.draft) for answer in told) > 3
+    clock = iter(range(10_000))
+    pair = started()
+    pair._draft.grower._clock = lambda: float(next(clock))  # a second a step
+    ids = [3, 4, 6]
+    for rate, curve in ((5.0, FLAT), (1.0, slow)):
+        pair.handle(asked([turn(1, ids, is_priced=True)], rate, curve))  # what a step takes
+        pair.reset()
+        row = OpenRow(1, tuple(ids), (), sampling(1), MAX_LEN)
+        pair.handle(Open((row,)))
+        pair.handle(ToDraft(Open((row,))))
+        sizes = counted(pair)
+        for number in (2, 3):
+            answer = pair.handle(asked([turn(1, ids, is_priced=True)], rate, curve, number))
+            assert not answer.chosen
+            pair.handle(Close((1,)))
+            pair.handle(Open((row,)))
+        assert not sizes
+
+
+def test_what_others_expect_is_in_the_tree(pair):
+    answer = pair.handle(asked([turn(1, [3, 4, 6], k=0)]))
+    (verdict,) = answer.verdicts.rows
+    pair = started()
+    right = GuessRow("ngram", (verdict.token, 9))
+    row = turn(1, [3, 4, 6], is_priced=True, guesses=(right,))
+    answer = pair.handle(asked([row], 0.1, FLAT))
+    (chosen,), (again,) = answer.chosen, answer.verdicts.rows
+    assert verdict.token in chosen.tokens
+    assert again.node >= 0
+    assert chosen.drafter == "draft"
+    pair = started()
+    row = msgspec.structs.replace(row, grow=msgspec.structs.replace(row.grow, min_chance=1.0))
+    answer = pair.handle(asked([row], 0.1, FLAT))
+    assert [(each.tokens, each.drafter) for each in answer.chosen] == [(right.tokens, "ngram")]
+
+
+def test_a_prompt_is_caught_up_with_beside_the_targets(pair):
+    prompt = tuple(3 + at % 50 for at in range(300))
+    row = OpenRow(5, prompt, (), sampling(5), 400)
+    pair.handle(Open((row,)))
+    pair.handle(ToDraft(Open((row,))))
+    sizes = counted(pair)
+    waiting = (GrowRow(5, 300, (), 90, 0.0, 1),)
+    answer = pair.handle(
+        asked([turn(1, [3, 4, 6])], waiting=waiting, prefill=(PrefillRow(5, 100),))
+    )
+    assert len(answer.verdicts.rows) == 1
+    assert sizes == [256 + 1, 1, 1], "a chunk of it, and nothing is drafted for it yet"
+    pair.handle(asked([turn(1, [3, 4, 6, 7], [7])], number=2, waiting=waiting))
+    assert pair._draft.find(5).cache.len == 299
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_a_draft_that_fails_costs_the_pair_no_round(pair, is_ahead, monkeypatch):
-
     def broken(chunks):
         raise MemoryError("no room for a draft")
 
-    monkeypatch.setattr(pair._draft.runner, "forward", broken)
-    asked = tuple(ProposeRow(i, 3, (), 3) for i in (1, 2))
-    for number in range(2):
-        verify = tuple(VerifyRow(i, number + 1, 3 + number, (), ()) for i in (1, 2))
-        answer = pair.handle(Round(Propose(asked, ()), Verify(verify, ())))
-        assert [row.tokens for row in answer.proposals.rows] == [(), ()]
-        assert len(answer.verdicts.rows) == 2
-        assert [row.num_accepted for row in answer.verdicts.rows] == [0, 0]
-        if is_ahead:
-            pair.advance()
+    with monkeypatch.context() as patch:
+        patch.setattr(pair._draft.runner, "forward", broken)
+        ids = {1: [3, 4, 6], 2: [3, 4, 7]}
+        for number in range(2):
+            turns = [turn(seq_id, ids[seq_id]) for seq_id in ids]
+            answer = pair.handle(asked(turns, number=number + 1))
+            assert not answer.chosen
+            assert [row.num_accepted for row in answer.verdicts.rows] == [0, 0]
+            for row in answer.verdicts.rows:
+                ids[row.seq_id].append(row.token)
+            stops = {row.seq_id: row.stop for row in answer.stops}
+            assert answer.has_draft_failed or stops == dict.fromkeys(ids, DraftStop.FAILED)
+            if is_ahead:
+                pair.advance()
+
+
+def test_a_draft_that_has_gone_elsewhere_costs_no_round_either(pair):
+    pair.handle(Settle(1, (), keeps_draft=False))
+    answer = pair.handle(asked([turn(1, [3, 4, 6])]))
+    assert answer.has_draft_failed
+    assert len(answer.verdicts.rows) == 1
+    with pytest.raises(ProtocolViolation, match="which is elsewhere now"):
+        pair.handle(ToDraft(Close((1,))))

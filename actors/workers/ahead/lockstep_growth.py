@@ -1,0 +1,222 @@
+"""The draft and its target taking turns: trees are grown while that is worth the target's time.
+
+One more step of the draft's is worth it while the chances that it is expected to add, each less the
+price of its place in the forward, are more than the tokens that could be made in its time. Chains
+whose length is given, or that are drawn, are grown to that length.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
+
+import msgspec
+
+from outrider.actors.lookahead.latency_curve import TimeCurve
+from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.round_report import DRAFT
+from outrider.actors.transport.messages import Round, VerifyReply
+from outrider.actors.transport.rows import GrowRow, StepRow, StopRow, TurnRow
+from outrider.actors.trees.chances import DRAWN
+from outrider.actors.trees.choosing import Candidate, drawn_length, worth_judging
+from outrider.actors.trees.tree import TreeNode
+from outrider.actors.workers.ahead.grower import STEP_TOKENS
+from outrider.actors.workers.ahead.growing_tree import (
+    MAX_STEP_NODES,
+    GrowingTree,
+    Hungry,
+    likeliest_of,
+    path_of,
+)
+from outrider.actors.workers.draft import DraftWorker
+
+LIKELY = 0.5  # what is fed before anything was measured
+SMOOTHING = 1 / 8
+
+
+class LockstepGrowth:
+    """Of one pair."""
+
+    def __init__(self, draft: DraftWorker) -> None:
+        self._draft, self._grower = draft, draft.grower
+        self._turns: dict[int, TurnRow] = {}  # of the present round, by sequence
+        self._price = Price(TimeCurve(), 0.0)
+        self._num_tokens = 0  # of the target's forward, beside what is drafted now
+        self._num_chosen = 0  # of those, in the last one
+        self._fed: list[TreeNode] = []  # by the present step, for what it promises
+        self._promised = self._brought = 1.0  # tokens, by steps
+        self.steps: list[StepRow] = []  # that the coordinator was not told of
+        self.stops: list[StopRow] = []
+
+    def begin(self, message: Round) -> None:
+        """A round, from what was committed on. Raises ProtocolViolation."""
+        curve = self._price.curve
+        if curve.points != message.curve:
+            curve = TimeCurve.through(message.curve)
+        self._price = Price(curve, message.rate)
+        verify = message.verify
+        num_prompt_tokens = sum(row.num_tokens for row in verify.prefill)
+        self._num_tokens = sum(1 + len(row.tokens) for row in verify.rows) + num_prompt_tokens
+        self._turns = {turn.grow.seq_id: turn for turn in message.turns}
+        for turn in message.turns:
+            self._go_on(turn.grow, is_waiting=False)
+        for row in message.waiting:
+            self._go_on(row, is_waiting=True)
+        for turn, growing in self._growing():
+            _offer(turn, growing)
+        self.grow(max(STEP_TOKENS, num_prompt_tokens))
+
+    def grow(self, num_behind: int = 0) -> None:
+        """Until no step is worth its time. num_behind: tokens of prompts to catch up with."""
+        while (told := self._grower.advance(self._choose, num_behind)) is not None:
+            num_behind = 0
+            self.stops += (StopRow(r.seq_id, r.stop) for r in told.rows if r.stop is not None)
+            if told.num_tokens:
+                self.steps.append(StepRow(told.num_tokens, told.started_s, told.step_s))
+            cost = self._cost
+            for node in self._fed:
+                behind = (child.chance - cost for child in node.children.values())
+                self._brought += sum(gain for gain in behind if gain > 0)
+            self._fed = []
+
+    def chosen(self) -> dict[int, list[TreeNode]]:
+        """What is worth its place in the target's forward, by sequence."""
+        followed = list(self._growing())
+        candidates = [
+            Candidate(
+                growing.tree.root,
+                self._chain_length(turn, growing),
+                turn.num_nodes,
+                turn.grow.max_depth,
+                growing.is_drawn,
+            )
+            for turn, growing in followed
+        ]
+        chosen, _ = worth_judging(candidates, self._price, self._num_tokens)
+        self._num_chosen = sum(map(len, chosen))
+        found = zip(followed, chosen, strict=True)
+        return {turn.grow.seq_id: nodes for (turn, _), nodes in found if nodes}
+
+    def follow(self, verdicts: VerifyReply, chosen: dict[int, list[TreeNode]]) -> None:
+        """Go on behind the target's own verdict, before the coordinator has committed it."""
+        ids = {
+            row.seq_id: (
+                *(path_of(chosen[row.seq_id][row.node]) if row.node >= 0 else ()),
+                row.token,
+            )
+            for row in verdicts.rows
+            if row.seq_id in self._turns and not row.error
+        }
+        turns, self._turns = self._turns, {}
+        for seq_id, committed in ids.items():
+            asked = turns[seq_id].grow
+            left = asked.max_depth - len(committed)
+            if left < 1:
+                continue
+            row = msgspec.structs.replace(
+                asked,
+                num_committed=asked.num_committed + len(committed),
+                committed=committed,
+                max_depth=left,
+            )
+            self._turns[seq_id] = msgspec.structs.replace(turns[seq_id], grow=row, guesses=())
+            self._draft.grow(row)
+
+    def forget(self, seq_ids: Many[int]) -> None:
+        """They have ended."""
+        for seq_id in seq_ids:
+            self._turns.pop(seq_id, None)
+
+    @property
+    def _cost(self) -> float:
+        """Of one more token in the target's forward."""
+        return self._price.of(self._num_tokens + self._num_chosen)
+
+    def _growing(self) -> Iterator[tuple[TurnRow, GrowingTree]]:
+        """Of this round, those that the draft follows."""
+        for seq_id, turn in self._turns.items():
+            if (growing := self._grower.tree(seq_id)) is not None:
+                yield turn, growing
+
+    def _chain_length(self, turn: TurnRow, growing: GrowingTree) -> int | None:
+        """None where the price decides node by node."""
+        if not turn.is_priced:
+            return turn.k
+        if growing.is_drawn:
+            chance = self._grower.chances.of(DRAFT, DRAWN)
+            return drawn_length(self._price.of(len(self._turns)), chance, turn.k)
+        return None
+
+    def _go_on(self, row: GrowRow, *, is_waiting: bool) -> None:
+        """From there, of which the verdict may have told already."""
+        sequence = self._draft.find(row.seq_id)
+        known = len(sequence.ids) - (row.num_committed - len(row.committed))
+        if 0 < known <= len(row.committed):
+            row = msgspec.structs.replace(row, committed=row.committed[known:])
+        self._draft.grow(row)
+        if growing := self._grower.tree(row.seq_id):
+            growing.is_waiting = is_waiting
+
+    def _choose(self, hungry: Many[Hungry]) -> Many[Hungry]:
+        """Of a step: the ends of chains, and as many other nodes as are worth the time."""
+        ends, free = set[int](), set[int]()
+        for turn, growing in self._growing():
+            length = self._chain_length(turn, growing)
+            if length is None:
+                free.add(id(growing))
+            elif end := _end(growing, length):
+                ends.add(id(end))
+        chosen = [each for each in hungry if id(each[0]) in ends][:MAX_STEP_NODES]
+        found = likeliest_of([each for each in hungry if id(each[1]) in free])
+        likely = found[: self._num_worth(found[: MAX_STEP_NODES - len(chosen)], len(chosen))]
+        self._fed = [node for node, _ in likely]
+        return chosen + likely
+
+    def _num_worth(self, found: Many[Hungry], num_chosen: int) -> int:
+        """How many of these, likeliest first, a step is worth beside so many others."""
+        typical, rate, curve = self._grower.chances.typical, self._price.rate, self._grower.curve
+        if not rate:
+            return sum(node.chance > LIKELY for node, _ in found)
+        cost, trust = self._cost, self._brought / self._promised
+        before_s = curve.at(num_chosen) if num_chosen else 0.0
+        best, worth, total, promised = 0, 0.0, 0.0, 0.0
+        for size, (node, _) in enumerate(found, 1):
+            gain = node.chance * typical - cost
+            if gain <= 0:
+                break
+            total += gain
+            net = total * trust - rate * (curve.at(num_chosen + size) - before_s)
+            if net > worth:
+                best, worth, promised = size, net, total
+        if best:
+            self._promised += promised - self._promised * SMOOTHING
+            self._brought -= self._brought * SMOOTHING
+        return best
+
+
+def _offer(turn: TurnRow, growing: GrowingTree) -> None:
+    """What others expect; the place of a token is all that is said of it."""
+    for guess in turn.guesses:
+        node: TreeNode | None = growing.tree.root
+        for place, token in enumerate(guess.tokens):
+            if node is None:
+                break
+            is_new = token not in node.children
+            node = growing.tree.add(node, token, guess.drafter, place)
+            if is_new and node is not None:
+                growing.hungry.append(node)
+
+
+def _end(growing: GrowingTree, length: int) -> TreeNode | None:
+    """The node behind which a chain of this length goes on, if it is not as long yet."""
+    node = growing.tree.root
+    for _ in range(length):
+        if node.place < 0:
+            return node
+        behind = [
+            each
+            for each in node.children.values()
+            if DRAFT in each.edges and (each.row is not None or not growing.is_drawn)
+        ]
+        if not behind:
+            return None
+        node = max(behind, key=lambda child: child.chance)
+    return None
