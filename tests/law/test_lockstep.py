@@ -5,9 +5,8 @@ import asyncio
 import pytest
 import torch
 import transformers as hf
-from batches import KINDS, PAIRS, alone, check, known, output, requests, speculating
+from batches import PAIRS, alone, check, known, output, requests, speculating
 
-from outrider.actors.errors import PoolExhausted
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams, VerificationMode
 from outrider.actors.spec_decode.lockstep import LockstepDraft
@@ -15,12 +14,13 @@ from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Propose, ProposeReply
 from outrider.actors.transport.rows import PrefillRow, ProposalRow, ProposeRow
-from outrider.actors.workers.draft import DraftWorker
+
+LOCKSTEP = {"pipeline": "lockstep", "lookahead": "fixed"}
 
 
 @pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)
 async def test_output_equals_plain_decoding(engine_of, architecture, kind):
-    async with engine_of(architecture, kind) as engine:
+    async with engine_of(architecture, kind, **LOCKSTEP) as engine:
         sizes = (1, 8) if architecture != "demo" else (1, 3, 8)
         await check(engine, sizes, ks=(1, 3, 5), oracle=known)
         snapshot = engine.statistics.snapshot()
@@ -29,40 +29,9 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
     assert snapshot.num_drafted > 500
 
 
-@pytest.mark.parametrize(
-    ("architecture", "kind", "is_colocated"),
-    [("demo", "own", False), ("gemma2", "adversarial", True)],
-)
-async def test_over_sockets_too(engine_of, architecture, kind, is_colocated):
-    async with engine_of(
-        architecture, kind, executor="process", is_colocated=is_colocated
-    ) as engine:
+async def test_over_sockets_too(engine_of):
+    async with engine_of("demo", "own", executor="process", **LOCKSTEP) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_pair_in_one_process_too(engine_of, kind):
-    async with engine_of("qwen3", kind, is_colocated=True, token_budget=24) as engine:
-        await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5))
-        assert engine.statistics.snapshot().num_draft_passes > 100
-        assert [worker.role for worker in engine.health().workers] == ["target", "draft"]
-
-
-async def test_a_pair_goes_on_without_a_failing_draft(engine_of, monkeypatch):
-    async with engine_of("llama", "good", is_colocated=True) as engine:
-        batch = requests(4, {"temperature": 1.0}, 4096, seed=2)
-        expected = await alone(engine, batch)
-
-        def fail(self, message):
-            raise PoolExhausted("Got a step of 9 pages, 3 are free")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(DraftWorker, "_propose", fail)
-            assert await asyncio.gather(*(output(engine, each) for each in batch)) == expected
-            assert engine.health().status == "degraded"
-            assert engine.health().reason == "the draft failed: it fails for every sequence"
-        assert await asyncio.gather(*(output(engine, each) for each in batch)) == expected
-        assert engine.health().status == "ok"
 
 
 def test_an_answer_about_prompts_only_does_not_clear_a_failure():
@@ -77,7 +46,7 @@ def test_an_answer_about_prompts_only_does_not_clear_a_failure():
 
 async def test_batches_of_mixed_k_and_chunked_prompts(engine_of):
     """Neighbours of every k, prompts cut by a small token budget, more requests than places."""
-    async with engine_of("llama", "good", token_budget=24, max_batch=5) as engine:
+    async with engine_of("llama", "good", token_budget=24, max_batch=5, **LOCKSTEP) as engine:
         batch = requests(8, {"temperature": 1.0}, 4096, seed=5)
         expected = await alone(engine, batch)
         asked = [speculating(each, k=index) for index, each in enumerate(batch)]
@@ -88,7 +57,7 @@ async def test_greedy_is_what_transformers_generates(engine_of, models):
     """Independent of all our code but the weights; a near-tie of the top two may differ."""
     target, _ = models("demo", "own")
     model = hf.AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
-    async with engine_of("demo", "own") as engine:
+    async with engine_of("demo", "own", **LOCKSTEP) as engine:
         for text in ("What does os.path.join do?", "The Python tutorial"):
             prompt = tuple(engine.tokenizer.encode(text))
             request = Request(prompt, SamplingParams(temperature=0.0, max_tokens=64), seed=0)
@@ -113,25 +82,9 @@ def assert_equal_but_for_ties(model, prompt, ids, reference):
 
 async def test_rejection_is_a_function_of_the_seed_and_its_draft(engine_of):
     """Not token for token, but reproducible, and the same in any batch."""
-    async with engine_of("demo", "own") as engine:
+    async with engine_of("demo", "own", **LOCKSTEP) as engine:
         batch = requests(6, {"temperature": 1.0}, 4096, seed=9)
         asked = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
         one_by_one = [await output(engine, each) for each in asked]
         assert await asyncio.gather(*(output(engine, each) for each in asked)) == one_by_one
         assert engine.statistics.snapshot().acceptance_rate > 0.1
-
-
-async def test_a_pair_drafts_ahead_of_being_asked(engine_of):
-    """Over a socket most proposals are ready when they are asked for, and the text is the same."""
-    async with engine_of("demo", "own", executor="process", is_colocated=True) as engine:
-        batch = requests(4, {"temperature": 1.0}, 4096, seed=3)
-        expected = await alone(engine, batch)
-        for k in (1, 4):
-            asked = [speculating(each, k=k) for each in batch]
-            assert [await output(engine, each) for each in asked] == expected
-        before = engine.statistics.snapshot()
-        asked = [speculating(e, k=3, verification=VerificationMode.REJECTION) for e in batch]
-        one_by_one = [await output(engine, each) for each in asked]
-        assert await asyncio.gather(*(output(engine, each) for each in asked)) == one_by_one
-        after = engine.statistics.snapshot()
-        assert after.num_accepted > before.num_accepted

@@ -1,7 +1,7 @@
 """Law 1 over everything a request can ask of the sampler, two and two together.
 
 On the CPU, numerics exact: ids, text and raw log-probabilities with speculation are those without.
-Rejection mode above temperature 0 promises the distribution only (test_ahead_statistics), so
+Rejection mode above temperature 0 promises the distribution only (test_rejection_statistics), so
 here it is asked at temperature 0.
 """
 

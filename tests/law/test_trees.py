@@ -87,7 +87,7 @@ async def test_everything_a_request_can_ask(engine_of, monkeypatch, caplog, arch
 
 
 async def test_rejection_rows_are_chains_beside_trees(engine_of, monkeypatch, caplog):
-    """Their distribution is test_ahead_statistics' matter; with trees beside them, judged by
+    """Their distribution is test_rejection_statistics' matter; with trees beside them, judged by
     another kernel, they are still what they are alone.
     """
     async with engine_of("llama", "good", pipeline="lockstep") as engine:

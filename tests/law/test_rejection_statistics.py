@@ -1,4 +1,4 @@
-"""Rejection mode with the draft riding ahead: the joint of four tokens is the target's.
+"""Rejection mode where trees grow, ahead or in turns: the joint of four tokens is the target's.
 
 Coupled and greedy verification are tested token for token; here only odds can be given. False
 alarm: 1e-6 for each test, whatever the timing does to the proposals' lengths.
@@ -53,14 +53,14 @@ def joint(models):
     return tuple(prompt), found
 
 
-async def odds(engine_of, joint, k=3):
+async def odds(engine_of, joint, is_colocated, k=3):
     prompt, probs = joint
     counts = dict.fromkeys(probs, 0)
     sampling = SamplingParams(
         temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
     )
     rule = SpeculationParams(k=k, verification=VerificationMode.REJECTION)
-    config = {"pipeline": "ahead", "drafters": tuple(DRAFTERS)}
+    config = {"is_colocated": is_colocated, "drafters": tuple(DRAFTERS)}
     config["executor"] = UnreliableExecutor(5, trouble=0.2)
     async with engine_of("demo", "own", **config) as engine:
 
@@ -102,19 +102,21 @@ def share(node):
     return node.row.probs[node.row.ids.index(node.token)]
 
 
+@pytest.mark.parametrize("is_colocated", [False, True], ids=["ahead", "in turns"])
 @pytest.mark.parametrize("k", [3, None])
-async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k):
+async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k, is_colocated):
     if k is None:  # as on a machine where drafting pays, and never plainly to compare
         monkeypatch.setattr(price.Price, "of", lambda self, num_tokens: 0.02)
         monkeypatch.setattr(price_controller, "DOUBTFUL", 0.0)
-    found, snapshot = await odds(engine_of, joint, k)
+    found, snapshot = await odds(engine_of, joint, is_colocated, k)
     assert found > LIMIT
     assert snapshot.num_accepted > NUM_REQUESTS // 4
     assert snapshot.num_drafted - snapshot.num_accepted > NUM_REQUESTS // 4
 
 
+@pytest.mark.parametrize("is_colocated", [False, True], ids=["ahead", "in turns"])
 @pytest.mark.parametrize("plant", [turns_rows_round, proposes_the_likely_only])
-async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant):
+async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant, is_colocated):
     plant(monkeypatch)
-    found, _ = await odds(engine_of, joint)
+    found, _ = await odds(engine_of, joint, is_colocated)
     assert found < LIMIT
