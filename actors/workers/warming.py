@@ -7,9 +7,10 @@ import torch
 
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.runner import Runner
+from outrider.kernels.contract.trees import TreeBackend, Trees
 from outrider.kernels.contract.verdict import (
     AcceptanceRule,
-    Backend,
+    DraftKind,
     DrawBatch,
     SamplingMetadata,
     SpecDecodeMetadata,
@@ -19,18 +20,32 @@ from outrider.kernels.contract.verdict import (
 ROWS, PRODUCTS_S = 288, 1.0  # of a usual forward; seconds for products by number of rows
 
 
-def warm_up(runner: Runner, backend: Backend[torch.Tensor]) -> None:
-    """A forward, a verdict and a draw with a filter, over logits of the model's own kind."""
+def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:
+    """Forwards of a text and of a tree, verdicts on both, and a draw with a filter, over logits of
+    the model's own kind.
+    """
     if runner.loaded.device == "cpu":
         from outrider.actors.runner.cpu.linear import prepare  # numba comes with it
 
         prepare(runner.loaded.model, ROWS, PRODUCTS_S)
     cache = runner.open()
     logits = runner.forward([Segment(cache, [0], 1)])
+    of_tree = runner.forward([Segment(cache, [0, 0, 1], 3, [-1, -1], root=2)])
     runner.close(cache)
     position, none = np.ones(1, np.int32), np.zeros(0, np.int32)
     sampling = SamplingMetadata.of(rule=AcceptanceRule.COUPLED, top_p=0.9)
     drafts = SpecDecodeMetadata(np.zeros(1, np.int32), position, none, none.astype(np.uint8))
     backend.verify(VerifyBatch(logits, drafts, sampling))
+    siblings = np.arange(2, dtype=np.int32)
+    tree = Trees(
+        num_nodes=np.full(1, 2, np.int32),
+        position=position + 1,
+        tokens=siblings,
+        parents=siblings,
+        kind=np.full(3, DraftKind.ONE_HOT, np.uint8),
+        support_ids=np.zeros((3, 0), np.int32),
+        support_probs=np.zeros((3, 0), np.float32),
+    )
+    backend.verify_trees(of_tree, tree, sampling)
     batch = DrawBatch(logits, sampling, position, vocab_size=runner.vocab_size, num_guesses=1)
     backend.draw(batch)

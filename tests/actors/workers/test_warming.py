@@ -11,7 +11,7 @@ from outrider.actors.workers.warming import warm_up
 from outrider.kernels.torch_backend import backend_for
 
 
-def test_a_verdict_and_a_draw_with_a_filter() -> None:
+def test_verdicts_on_a_text_and_a_tree_and_a_draw_with_a_filter() -> None:
     real, seen = backend_for(torch.device("cpu")), list[Any]()
 
     class Watched:
@@ -19,11 +19,16 @@ def test_a_verdict_and_a_draw_with_a_filter() -> None:
             seen.append(("verify", batch.logits.shape, float(batch.sampling.top_p[0]) < 1))
             return real.verify(batch)
 
+        def verify_trees(self, logits: Any, trees: Any, sampling: Any) -> Any:
+            seen.append(("verify_trees", logits.shape, float(sampling.top_p[0]) < 1))
+            return real.verify_trees(logits, trees, sampling)
+
         def draw(self, batch: Any) -> Any:
             seen.append(("draw", batch.logits.shape, float(batch.sampling.top_p[0]) < 1))
             return real.draw(batch)
 
     runner = Runner(from_model(architectures.build("llama")), num_tokens=64)
     warm_up(runner, Watched())
-    assert seen == [("verify", (1, 200), True), ("draw", (1, 200), True)]
+    shapes = {"verify": (1, 200), "verify_trees": (3, 200), "draw": (1, 200)}
+    assert seen == [(what, shape, True) for what, shape in shapes.items()]
     assert runner.num_free_pages == runner.pool.num_pages
