@@ -79,16 +79,16 @@ class PriceController:
         if load.num_rounds < PERIOD or load.num_rounds % PERIOD == 0:
             load.curve.refresh(self._round)
         tokens = sum(row.num_accepted + 1 for row in report.rows)
-        is_usual = load.choice is not AUDITED
-        if is_usual and report.num_tokens == sum(row.num_drafted + 1 for row in report.rows):
+        seconds = report.round_s - _of_prompts(report, load.curve)
+        if load.choice is not AUDITED:
             share = max(SMOOTHING, 1 / load.num_rounds)
             load.tokens += (tokens - load.tokens) * share
-            load.seconds += (report.round_s - load.seconds) * share
+            load.seconds += (seconds - load.seconds) * share
             rest_s = report.round_s - report.verify_s
             if self._is_lockstep:
                 rest_s = max(0.0, rest_s - sum(passes.seconds for passes in report.draft))
             load.rest_s += (rest_s - load.rest_s) * share
-        load.duel.add(load.choice.k > 0, tokens, report.round_s)
+        load.duel.add(load.choice.k > 0, tokens, seconds)
         load.num_rounds_left -= 1
         if not load.num_rounds_left:
             self._decide(load, num_rows)
@@ -107,3 +107,14 @@ class PriceController:
     def price(self) -> Price:
         """Of this round."""
         return Price(self._load.curve, self._load.rate)
+
+
+def _of_prompts(report: RoundReport, curve: TimeCurve) -> float:
+    """Seconds of a round's forward that its prompts took, beside what it judged: under load hardly
+    any round is without.
+    """
+    num_judged = sum(row.num_drafted + 1 for row in report.rows)
+    if report.num_tokens <= num_judged:
+        return 0.0
+    alone_s = curve.at(num_judged) or report.verify_s * num_judged / report.num_tokens
+    return max(0.0, report.verify_s - alone_s)

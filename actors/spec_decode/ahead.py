@@ -57,6 +57,7 @@ class AheadDraft:
         self._offered = asyncio.Event()
         self._untold: list[Sequence] = []
         self._step_s, self._hops_s = 0.0, 0.0  # of the draft, of late; and of asking it
+        self._step_tokens = 0.0  # that it feeds
         self._promised = self._brought = 1.0  # tokens by steps that were waited for
         self._asked_at: float | None = None  # the first answer tells of the hops
         self.passes: list[DraftPasses] = []
@@ -121,7 +122,7 @@ class AheadDraft:
         chosen, worth = self._worth(rows, num_tokens, most)
         loop, price = asyncio.get_running_loop(), self._price
         end = loop.time() + MAX_STEPS * (self._step_s + self._hops_s)
-        while price is not None and loop.time() < end:
+        while price is not None and price.rate and loop.time() < end:
             size = num_tokens + sum(map(len, chosen.values()))
             wait_s, promised = self._next_step(rows, price.of(size))
             if promised * self._brought / self._promised <= price.rate * wait_s:
@@ -171,7 +172,8 @@ class AheadDraft:
         wait_s = self._step_s
         if any(each.num_told < each.sequence.num_committed for each in grown):
             wait_s += self._hops_s
-        return wait_s, sum(max(0.0, self._next_chance(each) - price) for each in grown)
+        gains = sorted((self._next_chance(each) - price for each in grown), reverse=True)
+        return wait_s, sum(max(0.0, gain) for gain in gains[: max(1, round(self._step_tokens))])
 
     def _next_chance(self, followed: Followed) -> float:
         """Of the best node that the draft would add next: behind the likeliest without one."""
@@ -260,7 +262,9 @@ class AheadDraft:
             told = {"num_tokens": num_tokens, "num_sequences": len(message.rows)}
             self._trace.span("draft", "step", message.started_s, step_s, **told)
             self.passes.append(DraftPasses(1, num_tokens, step_s))
-            self._step_s += (step_s - self._step_s) * (SMOOTHING if self._step_s else 1)
+            share = SMOOTHING if self._step_s else 1
+            self._step_s += (step_s - self._step_s) * share
+            self._step_tokens += (num_tokens - self._step_tokens) * share
         for row in message.rows:
             followed = self._followed.get(row.seq_id)
             if followed is None or not followed.is_opened:

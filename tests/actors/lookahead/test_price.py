@@ -7,13 +7,13 @@ from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import DRAFT, NOBODY, RoundReport, RowReport
 
 
-def told(prices, seconds_of, drafted, accepted, rounds, num_rows=1, rest_s=0.001):
-    """Rounds whose rows have so many tokens drafted and accepted."""
+def told(prices, seconds_of, drafted, accepted, rounds, num_rows=1, rest_s=0.001, prompts=(0,)):
+    """Rounds whose rows have so many tokens drafted and accepted, beside so many of prompts."""
     for at in range(rounds):
         choice = prices.choose(num_rows)
         size = drafted[at % len(drafted)] if choice.k else 0
         row = RowReport(DRAFT if size else NOBODY, size, min(size, accepted))
-        num_tokens = num_rows * (1 + size)
+        num_tokens = num_rows * (1 + size) + prompts[at % len(prompts)]
         verify_s = seconds_of(num_tokens)
         prices.observe(RoundReport((row,) * num_rows, num_tokens, verify_s, verify_s + rest_s))
     prices.choose(num_rows)
@@ -63,6 +63,15 @@ def test_where_each_costs_its_time_only_the_likely_are():
     size, worth = prices.price.worth([0.95, 0.8, 0.3, 0.2, 0.1], 1)
     assert size == 2
     assert worth == pytest.approx(1.75 - 2 * prices.price.rate * 0.001, rel=0.05)
+
+
+def test_what_is_made_is_known_though_every_round_has_prompts():
+    """As it is under load: there the rate was 0, so that the draft was waited for without end."""
+    alone, crowded = PriceController(), PriceController()
+    told(alone, steep, (2, 3, 4), 2, 300)
+    told(crowded, steep, (2, 3, 4), 2, 300, prompts=(40, 80, 60, 20))
+    assert crowded.price.rate == pytest.approx(alone.price.rate, rel=0.25)
+    assert crowded.price.of(4) == pytest.approx(alone.price.of(4), rel=0.25)
 
 
 def test_a_step_is_looked_beyond():

@@ -103,6 +103,23 @@ async def test_in_rejection_mode_the_chain_is_what_was_drawn(draft, k, expected)
     assert await draft.propose(plan, {7: copied}, lambda _: NOTHING) == {7: copied}
 
 
+@pytest.mark.parametrize(("rate", "is_waited_for"), [(0.0, False), (1e-3, True), (1e9, False)])
+async def test_a_step_is_waited_for_where_it_is_worth_its_time(
+    draft, monkeypatch, rate, is_waited_for
+):
+    """Not while nobody knows what time is worth."""
+    load = draft._prices._load
+    load.tokens, load.seconds = rate, 1.0
+    sequence = decoding()
+    draft.follow([sequence])
+    await propose(draft, sequence)
+    draft._step_s, draft._step_tokens = 0.005, 1.0
+    began = asyncio.get_running_loop().time()
+    await propose(draft, sequence)
+    took_s = asyncio.get_running_loop().time() - began
+    assert (took_s > 0.004) is is_waited_for
+
+
 async def test_where_nothing_was_drawn_another_drafter_has_the_chain(draft):
     sequence, copied = decoding(k=3, **REJECTION), Proposal((5, 6), (), "ngram")
     draft.follow([sequence])
