@@ -25,6 +25,7 @@ from outrider.actors.engine.suspects import Suspects
 from outrider.actors.engine.target_client import TargetClient
 from outrider.actors.errors import OutriderError, ShuttingDown, WorkerFailed, WorkerGone, WorkerLost
 from outrider.actors.executor.supervisor import Supervisor
+from outrider.actors.lookahead.round_report import DraftChoice
 from outrider.actors.scheduling.scheduler import Scheduler
 from outrider.actors.scheduling.sequence import Event, Sequence, State
 from outrider.actors.spec_decode.proposer import NOTHING, Proposal, Proposer
@@ -158,11 +159,12 @@ class Coordinator:
         await self._fail(result.judged)
         self._commit(result)
         bounds = (started, scheduled, result.proposed, result.verified, self._clock())
-        self._account(bounds, result.judged.reply, num_prompt_tokens)
+        self._account(bounds, choice, result.judged.reply, num_prompt_tokens)
 
     def _account(
         self,
         bounds: tuple[float, float, float, float, float],
+        choice: DraftChoice,
         verdicts: VerifyReply,
         num_prompt_tokens: int,
     ) -> None:
@@ -176,7 +178,7 @@ class Coordinator:
             commit_s=committed - verified,
         )
         times = verdicts.times
-        tell = partial(self._tell, num_prompt_tokens, times.total_s, committed - started)
+        tell = partial(self._tell, choice, num_prompt_tokens, times.total_s, committed - started)
         asyncio.get_running_loop().call_soon(tell)
         if self._trace.is_on:
             record_round(
@@ -187,10 +189,12 @@ class Coordinator:
                 target=(times.started_s, times.parts),
             )
 
-    def _tell(self, num_prompt_tokens: int, verify_s: float, round_s: float) -> None:
+    def _tell(
+        self, choice: DraftChoice, num_prompt_tokens: int, verify_s: float, round_s: float
+    ) -> None:
         """What was committed, to readers and controller."""
         rows = [commit.report() for commit in self._delivery.run()]
-        self._proposer.observe(rows, num_prompt_tokens, verify_s, round_s)
+        self._proposer.observe(choice, rows, num_prompt_tokens, verify_s, round_s)
 
     async def _attend(self) -> None:
         """Wait until the target is up. A new one is told of every running sequence."""

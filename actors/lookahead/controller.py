@@ -3,12 +3,10 @@
 A request's own k is exact; it is the coordinator that puts it in a choice's place.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import RoundReport
+from outrider.actors.lookahead.round_report import DraftChoice, RoundReport
 
 
 class Pipeline(StrEnum):
@@ -16,15 +14,6 @@ class Pipeline(StrEnum):
 
     AHEAD = "ahead"
     LOCKSTEP = "lockstep"
-
-
-@dataclass(frozen=True, slots=True)
-class DraftChoice:
-    """One round's, for every row that leaves it to the server."""
-
-    k: int  # drafted tokens, of the draft's; at 0 it need not follow
-    ngram_k: int  # drafted tokens where the row has none of those and its own past is copied
-    reason: Reason
 
 
 class Controller(Protocol):

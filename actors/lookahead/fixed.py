@@ -1,8 +1,7 @@
 """The configured k, come what may."""
 
-from outrider.actors.lookahead.controller import DraftChoice
 from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import RoundReport
+from outrider.actors.lookahead.round_report import DraftChoice, RoundReport
 
 
 class FixedController:

@@ -7,11 +7,10 @@ more the draft rests.
 from dataclasses import dataclass, field
 
 from outrider.actors.lookahead.ab_test import Duel
-from outrider.actors.lookahead.controller import DraftChoice
 from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import RoundReport
+from outrider.actors.lookahead.round_report import DraftChoice, RoundReport
 from outrider.actors.scheduling.sampling_params import MAX_K
 
 SMOOTHING = 1 / 32  # of tokens and seconds that are made
@@ -54,33 +53,42 @@ class PriceController:
         """In lockstep a round waits for the draft's steps."""
         self._is_lockstep = is_lockstep
         self._loads: dict[int, _Load] = {}  # by the bit length of the number of rows
-        self._load = _Load()  # this round's
         self._round = 0
 
     def choose(self, num_rows: int) -> DraftChoice:
+        return self._at(num_rows).choice
+
+    def price(self, num_rows: int) -> Price:
+        """Of a round that gives so many verdicts."""
+        load = self._at(num_rows)
+        return Price(load.curve, load.rate)
+
+    def _at(self, num_rows: int) -> _Load:
+        """The load's; a new one is as the nearest is, until it is measured."""
         key = num_rows.bit_length()
         load = self._loads.get(key)
-        if load is None:  # as it was a moment ago, until it is measured
-            last = self._load
-            load = _Load(last.curve.copy(), tokens=last.tokens, seconds=last.seconds)
-            load.curve.refresh(self._round)
-            self._loads[key] = load
-        self._load = load
-        return load.choice
+        if load is None:
+            load = self._loads[key] = _Load()
+            if len(self._loads) > 1:
+                others = self._loads.keys() - {key}
+                near = self._loads[min(others, key=lambda other: abs(other - key))]
+                load.curve, load.tokens, load.seconds = near.curve.copy(), near.tokens, near.seconds
+                load.curve.refresh(self._round)
+        return load
 
     def observe(self, report: RoundReport) -> None:
         self._round += 1
         num_rows = len(report.rows)
         if not num_rows:
             return  # prefill only
-        load = self._loads.setdefault(num_rows.bit_length(), _Load())
+        load = self._at(num_rows)
         load.num_rounds += 1
         load.curve.add(report.num_tokens, report.verify_s, self._round)
         if load.num_rounds < PERIOD or load.num_rounds % PERIOD == 0:
             load.curve.refresh(self._round)
         tokens = sum(row.num_accepted + 1 for row in report.rows)
         seconds = report.round_s - _of_prompts(report, load.curve)
-        if load.choice is not AUDITED:
+        if report.choice is not AUDITED:
             share = max(SMOOTHING, 1 / load.num_rounds)
             load.tokens += (tokens - load.tokens) * share
             load.seconds += (seconds - load.seconds) * share
@@ -88,7 +96,7 @@ class PriceController:
             if self._is_lockstep:
                 rest_s = max(0.0, rest_s - sum(passes.seconds for passes in report.draft))
             load.rest_s += (rest_s - load.rest_s) * share
-        load.duel.add(load.choice.k > 0, tokens, seconds)
+        load.duel.add(report.choice.k > 0, tokens, seconds)
         load.num_rounds_left -= 1
         if not load.num_rounds_left:
             self._decide(load, num_rows)
@@ -102,11 +110,6 @@ class PriceController:
             load.choice = SLOWER
         elif is_drafted and load.rate < DOUBTFUL * load.plain_rate(num_rows) and load.duel.is_due():
             load.choice, load.num_rounds_left = AUDITED, AUDIT
-
-    @property
-    def price(self) -> Price:
-        """Of this round."""
-        return Price(self._load.curve, self._load.rate)
 
 
 def _of_prompts(report: RoundReport, curve: TimeCurve) -> float:

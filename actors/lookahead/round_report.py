@@ -2,10 +2,21 @@
 
 from dataclasses import dataclass
 
+from outrider.actors.lookahead.reason import Reason
+
 # Who made a proposal: a name of the registry of drafters. These are those that controllers know.
 DRAFT, NGRAM = "draft", "ngram"
 NOBODY = "none"  # a plain row
 MAX_NODES = 256  # of one proposal: of more the verdict's kernels take none
+
+
+@dataclass(frozen=True, slots=True)
+class DraftChoice:
+    """One round's, for every row that leaves it to the server."""
+
+    k: int  # drafted tokens, of the draft's; at 0 it need not follow
+    ngram_k: int  # drafted tokens where the row has none of those and its own past is copied
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,7 @@ class DraftPasses:
 class RoundReport:
     """One round."""
 
+    choice: DraftChoice  # that it went by
     rows: tuple[RowReport, ...]
     num_tokens: int  # of the target's forward, prefill included
     verify_s: float  # the target's forward and verdict, by its own clock

@@ -49,6 +49,7 @@ class AheadDraft:
         """Without prices every row has a chain as long as `draft_length` says."""
         self._draft_length = draft_length
         self._prices = prices
+        self._price: Price | None = None  # of this round
         self._statistics = statistics
         self._trace = trace
         self._client: WorkerClient | None = None
@@ -87,6 +88,7 @@ class AheadDraft:
 
     async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
         """What is worth its place. The draft is told of commits once the target has its round."""
+        self._price = self._prices.price(len(plan.rows)) if self._prices else None
         rows, proposals = list[Sequence](), Proposals()
         for sequence in plan.rows:
             followed, before = self._of(sequence), given.get(sequence.seq_id, NOTHING)
@@ -110,10 +112,6 @@ class AheadDraft:
             if is_drawn(sequence) and sequence.seq_id not in proposals:
                 proposals[sequence.seq_id] = fill(sequence)
         return proposals
-
-    @property
-    def _price(self) -> Price | None:
-        return self._prices.price if self._prices else None
 
     async def _choose(
         self, rows: list[Sequence], num_tokens: int, most: int

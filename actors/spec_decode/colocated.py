@@ -25,6 +25,7 @@ class ColocatedDraft(AheadDraft):
         expect there.
         """
         guesses, rest = Guesses(), list[Sequence]()
+        price = self._prices.price(len(plan.rows)) if self._prices else None
         for sequence in plan.rows:
             followed, before = self._of(sequence), given.get(sequence.seq_id, NOTHING)
             followed.catch_up()
@@ -35,9 +36,10 @@ class ColocatedDraft(AheadDraft):
                 continue
             found = () if is_rejection else (before, fill(sequence))
             guesses[sequence.seq_id] = tuple(guess for guess in found if guess.tokens)
-        if not rest:
-            return {}, guesses
-        return await self.propose(SchedulerOutput(rest, [], plan.num_nodes), given, fill), guesses
+        alone = SchedulerOutput(rest, [], plan.num_nodes)
+        proposals = await self.propose(alone, given, fill) if rest else Proposals()
+        self._price = price  # of all rows
+        return proposals, guesses
 
     def ask(self, plan: SchedulerOutput, guesses: Guesses, verify: Verify) -> Round | None:
         """The round of a pair; None where there is nothing for the draft to do."""

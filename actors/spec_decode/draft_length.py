@@ -1,7 +1,7 @@
 """How far each sequence is drafted: what its request asks, else what the server chose."""
 
-from outrider.actors.lookahead.controller import DraftChoice
 from outrider.actors.lookahead.reason import Reason
+from outrider.actors.lookahead.round_report import DraftChoice
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence
 

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from outrider.actors.lookahead.controller import Controller, DraftChoice
+from outrider.actors.lookahead.controller import Controller
 from outrider.actors.lookahead.round_report import (
     NOBODY,
+    DraftChoice,
     DraftPasses,
     RoundReport,
     RowReport,
 )
 from outrider.actors.scheduling.scheduler import SchedulerOutput, told_k
-from outrider.actors.scheduling.sequence import Sequence
+from outrider.actors.scheduling.sequence import Sequence, State
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import (
     ChosenDrafter,
@@ -95,7 +96,8 @@ class Proposer:
 
     def choose(self, running: list[Sequence]) -> DraftChoice:
         """This round's choice; the draft is told who runs."""
-        choice = self.draft_length.choice = self._controller.choose(max(1, len(running)))
+        num_rows = sum(sequence.state is State.DECODING for sequence in running)
+        choice = self.draft_length.choice = self._controller.choose(max(1, num_rows))
         num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in running)
         self.draft_length.told_k = told_k(num_telling)
         self._statistics.count("k", str(choice.k))
@@ -144,7 +146,12 @@ class Proposer:
         return drafter.propose(k)
 
     def observe(
-        self, rows: list[RowReport], num_prompt_tokens: int, verify_s: float, round_s: float
+        self,
+        choice: DraftChoice,
+        rows: list[RowReport],
+        num_prompt_tokens: int,
+        verify_s: float,
+        round_s: float,
     ) -> None:
         """Learn from a round, whose forward took in so many tokens of prompts beside its rows."""
         passes, self.draft.passes = tuple(self.draft.passes), []
@@ -154,4 +161,6 @@ class Proposer:
             draft_step_s=sum(each.seconds for each in passes),
         )
         num_tokens = len(rows) + sum(row.num_drafted for row in rows) + num_prompt_tokens
-        self._controller.observe(RoundReport(tuple(rows), num_tokens, verify_s, round_s, passes))
+        self._controller.observe(
+            RoundReport(choice, tuple(rows), num_tokens, verify_s, round_s, passes)
+        )

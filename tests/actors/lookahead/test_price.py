@@ -15,8 +15,8 @@ def told(prices, seconds_of, drafted, accepted, rounds, num_rows=1, rest_s=0.001
         row = RowReport(DRAFT if size else NOBODY, size, min(size, accepted))
         num_tokens = num_rows * (1 + size) + prompts[at % len(prompts)]
         verify_s = seconds_of(num_tokens)
-        prices.observe(RoundReport((row,) * num_rows, num_tokens, verify_s, verify_s + rest_s))
-    prices.choose(num_rows)
+        round_s = verify_s + rest_s
+        prices.observe(RoundReport(choice, (row,) * num_rows, num_tokens, verify_s, round_s))
 
 
 def flat(num_tokens):
@@ -35,34 +35,34 @@ def stepped(num_tokens):
 def test_before_anything_is_known_what_is_likelier_than_not_is_tried():
     prices = PriceController()
     prices.choose(64)
-    assert prices.price.rate == 0
-    assert prices.price.worth([0.9, 0.6, 0.4, 0.01], 64) == (2, pytest.approx(1.5))
+    assert prices.price(64).rate == 0
+    assert prices.price(64).worth([0.9, 0.6, 0.4, 0.01], 64) == (2, pytest.approx(1.5))
 
 
 def test_no_forward_is_much_larger_than_any_that_was_seen():
     """What was not measured is hoped for, so a first round would be as large as the trees are."""
     prices = PriceController()
     told(prices, flat, (0,), 0, 4, num_rows=8)
-    assert prices.price.worth([0.9] * 500, 8)[0] == 2 * 8 - 8
+    assert prices.price(8).worth([0.9] * 500, 8)[0] == 2 * 8 - 8
     told(prices, flat, (3,), 3, 4, num_rows=8)
-    assert prices.price.worth([0.9] * 500, 8)[0] == 2 * 8 * 4 - 8
+    assert prices.price(8).worth([0.9] * 500, 8)[0] == 2 * 8 * 4 - 8
 
 
 def test_where_tokens_cost_nothing_all_are_worth_their_place():
     prices = PriceController()
     told(prices, flat, (0, 1, 4, 12, 30), 3, 300)
-    assert prices.price.of(1) == 0
-    assert prices.price.worth([0.9, 0.5, 0.1, 0.01], 1)[0] == 4
+    assert prices.price(1).of(1) == 0
+    assert prices.price(1).worth([0.9, 0.5, 0.1, 0.01], 1)[0] == 4
 
 
 def test_where_each_costs_its_time_only_the_likely_are():
     prices = PriceController()
     told(prices, steep, range(9), 2, 300, rest_s=0.001)
-    assert prices.price.rate == pytest.approx(2.7 / 0.006, rel=0.2)
-    assert prices.price.of(4) == pytest.approx(prices.price.rate * 0.001, rel=0.05)
-    size, worth = prices.price.worth([0.95, 0.8, 0.3, 0.2, 0.1], 1)
+    assert prices.price(1).rate == pytest.approx(2.7 / 0.006, rel=0.2)
+    assert prices.price(1).of(4) == pytest.approx(prices.price(1).rate * 0.001, rel=0.05)
+    size, worth = prices.price(1).worth([0.95, 0.8, 0.3, 0.2, 0.1], 1)
     assert size == 2
-    assert worth == pytest.approx(1.75 - 2 * prices.price.rate * 0.001, rel=0.05)
+    assert worth == pytest.approx(1.75 - 2 * prices.price(1).rate * 0.001, rel=0.05)
 
 
 def test_what_is_made_is_known_though_every_round_has_prompts():
@@ -70,8 +70,8 @@ def test_what_is_made_is_known_though_every_round_has_prompts():
     alone, crowded = PriceController(), PriceController()
     told(alone, steep, (2, 3, 4), 2, 300)
     told(crowded, steep, (2, 3, 4), 2, 300, prompts=(40, 80, 60, 20))
-    assert crowded.price.rate == pytest.approx(alone.price.rate, rel=0.25)
-    assert crowded.price.of(4) == pytest.approx(alone.price.of(4), rel=0.25)
+    assert crowded.price(1).rate == pytest.approx(alone.price(1).rate, rel=0.25)
+    assert crowded.price(1).of(4) == pytest.approx(alone.price(1).of(4), rel=0.25)
 
 
 def test_a_step_is_looked_beyond():
@@ -79,22 +79,18 @@ def test_a_step_is_looked_beyond():
     prices = PriceController()
     told(prices, stepped, (0, 3, 7, 8, 12, 15), 6, 600, rest_s=0.0)
     unlikely, likely = [0.2] * 15, [0.9] * 15
-    assert prices.price.worth(unlikely, 1)[0] in (6, 7)
-    assert prices.price.worth(likely, 1)[0] == 15
+    assert prices.price(1).worth(unlikely, 1)[0] in (6, 7)
+    assert prices.price(1).worth(likely, 1)[0] == 15
 
 
 def test_what_is_known_of_one_load_is_a_beginning_for_another():
     prices = PriceController()
     told(prices, steep, range(9), 2, 300)
-    rate = prices.price.rate
-    prices.choose(8)
-    assert prices.price.rate == rate
+    rate = prices.price(1).rate
+    assert prices.price(8).rate == rate
     told(prices, steep, (0,), 0, 1, num_rows=8)
-    assert prices.price.rate == pytest.approx(
-        8 / 0.009
-    )  # what is made there is known after one round
-    prices.choose(1)
-    assert prices.price.rate == rate
+    assert prices.price(8).rate == pytest.approx(8 / 0.009)  # known there after one round
+    assert prices.price(1).rate == rate
 
 
 def test_a_draft_that_makes_rounds_slow_rests():

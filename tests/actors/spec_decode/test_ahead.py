@@ -108,7 +108,7 @@ async def test_a_step_is_waited_for_where_it_is_worth_its_time(
     draft, monkeypatch, rate, is_waited_for
 ):
     """Not while nobody knows what time is worth."""
-    load = draft._prices._load
+    load = draft._prices._at(1)
     load.tokens, load.seconds = rate, 1.0
     sequence = decoding()
     draft.follow([sequence])
@@ -138,7 +138,7 @@ async def test_how_far_a_drawn_chain_goes_depends_on_the_past_only(draft, monkey
     sequence = decoding(**REJECTION)
     chance = draft._chances.of("draft", DRAWN)
     lengths = [length for length in range(1, 17) if chance**length > 0.2]
-    assert draft._chain_length(sequence, 1, draft._price) == len(lengths)
+    assert draft._chain_length(sequence, 1, draft._prices.price(1)) == len(lengths)
     tree_of(draft, sequence)
-    assert draft._chain_length(sequence, 1, draft._price) == len(lengths)
-    assert draft._chain_length(decoding(k=3, **REJECTION), 1, draft._price) == 3
+    assert draft._chain_length(sequence, 1, draft._prices.price(1)) == len(lengths)
+    assert draft._chain_length(decoding(k=3, **REJECTION), 1, draft._prices.price(1)) == 3

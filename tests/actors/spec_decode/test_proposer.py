@@ -1,0 +1,40 @@
+"""What the controller is asked for, and told of."""
+
+from actors.spec_decode.listener import decoding
+
+from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams
+from outrider.actors.scheduling.sequence import Event, Sequence
+from outrider.actors.spec_decode.ahead import AheadDraft
+from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.proposer import Proposer
+from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.telemetry.trace import Trace
+
+
+class Watched(FixedController):
+    def __init__(self):
+        super().__init__(4)
+        self.asked = []
+
+    def choose(self, num_rows):
+        self.asked.append(num_rows)
+        return super().choose(num_rows)
+
+
+def test_the_load_is_of_those_that_get_a_verdict():
+    """Prompts that are being read give none: with many of them the load would be one that no round
+    ever has, of which nothing is learned.
+    """
+    length, statistics, controller = DraftLength(), Statistics(), Watched()
+    draft = AheadDraft(length, None, statistics, Trace())
+    proposer = Proposer(draft, length, controller, statistics)
+    reading = []
+    for seq_id in range(20, 40):
+        request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0)
+        reading.append(Sequence(seq_id, request, 67))
+        reading[-1].apply(Event.ADMIT)
+    proposer.choose([*reading, decoding()])
+    proposer.choose(reading)
+    assert controller.asked == [1, 1]
