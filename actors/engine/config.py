@@ -159,12 +159,6 @@ class EngineOptions(BaseModel):
     def _check(self) -> Self:
         if self.is_colocated is True and self.pipeline == "ahead":
             raise InvalidConfig("Got is_colocated with pipeline='ahead', accepted: 'lockstep'")
-        is_apart = self.is_colocated is False or self.device_of_draft != self.device
-        if self.pipeline == "lockstep" and self.lookahead == "adaptive" and is_apart:
-            raise InvalidConfig(
-                "Got pipeline='lockstep' with lookahead='adaptive' for workers apart, accepted: "
-                "lookahead='fixed', or pipeline='ahead'"
-            )
         if self.is_colocated is True and self.device_of_draft != self.device:
             raise InvalidConfig(
                 f"Got is_colocated with device='{self.device}' and "
@@ -185,6 +179,16 @@ class EngineConfig:
     draft: Path | None = None
     options: EngineOptions = DEFAULTS
     num_replicas: int = 1  # that share this machine's cores and memory
+
+    def __post_init__(self) -> None:
+        asked = self.options
+        is_apart = asked.is_colocated is False or asked.device_of_draft != asked.device
+        is_priced = asked.pipeline == "lockstep" and asked.lookahead == "adaptive"
+        if self.used_draft is not None and is_apart and is_priced:
+            raise InvalidConfig(
+                "Got pipeline='lockstep' with lookahead='adaptive' for a draft apart from its "
+                "target, accepted: lookahead='fixed', or pipeline='ahead'"
+            )
 
     @property
     def used_draft(self) -> Path | None:

@@ -96,7 +96,9 @@ class PriceController:
             if self._is_lockstep:
                 rest_s = max(0.0, rest_s - sum(passes.seconds for passes in report.draft))
             load.rest_s += (rest_s - load.rest_s) * share
-        load.duel.add(report.choice.k > 0, tokens, seconds)
+        is_drafted = any(row.num_drafted for row in report.rows)
+        if is_drafted or not report.choice.k:
+            load.duel.add(report.choice.k > 0, tokens, seconds)
         load.num_rounds_left -= 1
         if not load.num_rounds_left:
             self._decide(load, num_rows)

@@ -51,7 +51,9 @@ class ColocatedDraft(AheadDraft):
                 k=self._draft_length.draft_k(sequence),
                 is_priced=self._is_priced(sequence),
                 num_nodes=self._draft_length.num_nodes(sequence, plan.num_nodes),
-                guesses=tuple(GuessRow(g.drafter, g.tokens) for g in guesses[sequence.seq_id]),
+                guesses=tuple(
+                    GuessRow(g.drafter, g.tokens, g.agreed) for g in guesses[sequence.seq_id]
+                ),
             )
             for sequence in plan.rows
             if sequence.seq_id in guesses and sequence.seq_id in asked

@@ -39,6 +39,7 @@ class Proposal:
     rows: tuple[SparseRow, ...] = ()  # one per token where it was drawn in rejection mode
     drafter: str = NOBODY  # a name of the registry
     parents: tuple[int, ...] = ()  # see transport/draft_tree.py
+    agreed: int = 0  # ids before it that the text and what it is copied from have in common
 
     def along(self, node: int) -> tuple[TokenId, ...]:
         """The tokens down to this one; none for -1."""
@@ -128,22 +129,23 @@ class Proposer:
     def _first(self, kinds: list[DrafterKind], sequence: Sequence) -> Proposal:
         for kind in kinds:
             k = self.draft_length.guessed_k(sequence, kind.ignores_k)
-            if k and (tokens := self._guess(kind, sequence, k)):
-                return Proposal(tokens, (), kind.name)
+            if k and (proposal := self._guess(kind, sequence, k)).tokens:
+                return proposal
         return NOTHING
 
-    def _guess(self, kind: DrafterKind, sequence: Sequence, k: int) -> tuple[int, ...]:
+    def _guess(self, kind: DrafterKind, sequence: Sequence, k: int) -> Proposal:
         assert kind.follow is not None, kind
         kept = self._drafters.setdefault(sequence.seq_id, {})
         if kind.name not in kept:
             kept[kind.name] = kind.follow(sequence.request), len(sequence.request.prompt_ids)
         drafter, position = kept[kind.name]
         if drafter is None:
-            return ()
+            return NOTHING
         if position < sequence.num_committed:
             drafter.extend(sequence.since(position))
             kept[kind.name] = drafter, sequence.num_committed
-        return drafter.propose(k)
+        tokens = drafter.propose(k)
+        return Proposal(tokens, (), kind.name, agreed=drafter.agreed) if tokens else NOTHING
 
     def observe(
         self,

@@ -112,6 +112,7 @@ class GuessRow(MessagePart, frozen=True):
 
     drafter: str
     tokens: tuple[TokenId, ...]
+    agreed: Count  # ids before it that the text and what it is copied from have in common
 
 
 class TurnRow(MessagePart, frozen=True):

@@ -22,7 +22,8 @@ PRIVATE = 256  # added in rejection mode, where the draft's noise is not the tar
 DRAWN = PRIVATE  # the token that was drawn there: one edge for all, which tells nothing of it
 PRIOR_WEIGHT = 8.0  # verdicts that a prior is worth
 MEMORY = 512.0  # of an edge: that many count, older ones ever less
-OTHERS_PRIOR = 0.5  # of what is copied, was predicted or drawn
+UNKNOWN = 0.5  # of what was drawn, or is copied where nothing agrees yet
+AGREED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # where the next bin of agreement begins
 
 
 class Offered(Protocol):
@@ -42,11 +43,20 @@ def draft_edge(prob: float, rank: int, mode: int = 0) -> Edge:
     return level * NUM_RANKS + sum(rank >= begin for begin in RANKS) + mode
 
 
+def copied_edge(agreed: int) -> Edge:
+    """Of a token that is copied from a place, or out of a prediction, which has so many ids before
+    it in common with the text.
+    """
+    return sum(agreed >= begin for begin in AGREED)
+
+
 @cache
 def _prior(drafter: str, edge: Edge) -> float:
-    """The draft at its word, the rest falling with the rank."""
-    if drafter != DRAFT or edge == DRAWN:
-        return OTHERS_PRIOR
+    """The draft at its word, the rest falling with the rank; copies by what agrees."""
+    if drafter != DRAFT:
+        return 1 - UNKNOWN / (1 + (0, *AGREED)[edge] / 4)
+    if edge == DRAWN:
+        return UNKNOWN
     level, rank = divmod(edge % SAMPLED, NUM_RANKS)
     low, high = (0.0, *BOUNDS)[level], (*BOUNDS, 1.0)[level]
     first = (low + high) / 2

@@ -125,7 +125,7 @@ class ScriptedEngine(ToyEngine):
                     drafter=drafter,
                     num_drafted=num_drafted,
                     num_accepted=num_accepted,
-                    k_reason="kept",
+                    k_reason="priced",
                     finish_reason=None if left else FinishReason.LENGTH,
                 )
                 if not left:

@@ -16,6 +16,7 @@ from outrider.actors.workers import judging, target
 from outrider.actors.workers.logits import logits_processor
 
 AHEAD = {"pipeline": "ahead"}
+CHAINS = {"pipeline": "lockstep", "lookahead": "fixed"}
 
 
 async def check_trees(engine, monkeypatch, sizes=(1, 8), seed=0):
@@ -41,7 +42,7 @@ async def check_trees(engine, monkeypatch, sizes=(1, 8), seed=0):
 @pytest.mark.parametrize("architecture", ["demo", *ARCHITECTURES])
 async def test_output_equals_plain_decoding(engine_of, monkeypatch, caplog, architecture):
     kind = "own" if architecture == "demo" else "good"
-    async with engine_of(architecture, kind, has_draft=False, pipeline="lockstep") as engine:
+    async with engine_of(architecture, kind, has_draft=False, **CHAINS) as engine:
         await check_trees(engine, monkeypatch)
         await drained(engine)
     assert "a round of" not in caplog.text  # none failed and was asked again without proposals
@@ -51,7 +52,7 @@ async def test_output_equals_plain_decoding(engine_of, monkeypatch, caplog, arch
     "config",
     [
         AHEAD,
-        {"pipeline": "lockstep"},
+        CHAINS,
         {"is_colocated": True, "drafters": ("ngram", "draft")},
         {"executor": "process", "has_prefix_cache": True, **AHEAD},
         {"token_budget": 24, "max_batch": 5, **AHEAD},
@@ -90,7 +91,7 @@ async def test_rejection_rows_are_chains_beside_trees(engine_of, monkeypatch, ca
     """Their distribution is test_rejection_statistics' matter; with trees beside them, judged by
     another kernel, they are still what they are alone.
     """
-    async with engine_of("llama", "good", pipeline="lockstep") as engine:
+    async with engine_of("llama", "good", **CHAINS) as engine:
         batch = requests(8, {"temperature": 1.0}, 4096, seed=4)
         expected = await alone(engine, batch)
         answers = {key(one): ids for one, (ids, _, _) in zip(batch, expected, strict=True)}
@@ -165,7 +166,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 async def test_the_law_catches(engine_of, monkeypatch, mutant):
-    async with engine_of("llama", "good", has_draft=False, pipeline="lockstep") as engine:
+    async with engine_of("llama", "good", has_draft=False, **CHAINS) as engine:
         await check_trees(engine, monkeypatch, sizes=(4,))  # it is sound before
         mutant(monkeypatch)
         with pytest.raises((AssertionError, OutriderError)):

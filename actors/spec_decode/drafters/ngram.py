@@ -32,6 +32,7 @@ class NgramDrafter:
         if window < PAIR:
             raise ValueError(f"Got window={window}, expected at least {PAIR}")
         self._window = window
+        self.agreed = 0
         self._ids: list[int] = []
         self._last: dict[tuple[int, int], int] = {}  # pair -> the position after its last place
         self._before: list[int] = []  # position -> the one before with the same pair; 0 is none
@@ -79,6 +80,7 @@ class NgramDrafter:
             if length == MAX_MATCH:
                 break
             at = self._before[at]
+        self.agreed = best_len
         return best
 
     def _match_len(self, at: int) -> int:

@@ -71,6 +71,7 @@ class PredictionDrafter:
         self._prediction = tuple(prediction)
         self._at = 0  # what comes next, while the text goes along
         self._is_along = True
+        self.agreed = 0
         self._tail: tuple[int, ...] = ()
         self._len = FIRST_LEN
 
@@ -95,12 +96,13 @@ class PredictionDrafter:
         at = self._at
         if self._is_along and self._prediction[at : at + 1] == (token_id,):
             self._at += 1
+            self.agreed += 1
             return
-        self._is_along = False
+        self._is_along, self.agreed = False, 0
         if len(self._tail) == PAIR:
             nearest = places_of(self._prediction).after(self._tail, at)
             if nearest is not None:
-                self._at, self._is_along = nearest, True
+                self._at, self._is_along, self.agreed = nearest, True, PAIR
 
 
 def _common_len(some: Many[int], others: Many[int]) -> int:

@@ -20,6 +20,8 @@ from outrider.actors.spec_decode.drafters import ngram, prediction
 class Drafter(Protocol):
     """Follows one sequence, whose request it was made for."""
 
+    agreed: int  # ids that the text and what is copied had in common just before, as last proposed
+
     def extend(self, ids: Many[int]) -> None:
         """Take in ids that the sequence gained: every commit, in order."""
         ...

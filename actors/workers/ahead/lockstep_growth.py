@@ -15,7 +15,7 @@ from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.transport.messages import Round, VerifyReply
 from outrider.actors.transport.rows import GrowRow, StepRow, StopRow, TurnRow
-from outrider.actors.trees.chances import DRAWN
+from outrider.actors.trees.chances import DRAWN, copied_edge
 from outrider.actors.trees.choosing import Candidate, drawn_length, worth_judging
 from outrider.actors.trees.tree import TreeNode
 from outrider.actors.workers.ahead.grower import STEP_TOKENS
@@ -193,14 +193,14 @@ class LockstepGrowth:
 
 
 def _offer(turn: TurnRow, growing: GrowingTree) -> None:
-    """What others expect; the place of a token is all that is said of it."""
+    """What others expect; how much agrees before a token is all that is said of it."""
     for guess in turn.guesses:
         node: TreeNode | None = growing.tree.root
-        for place, token in enumerate(guess.tokens):
+        for agreed, token in enumerate(guess.tokens, guess.agreed):
             if node is None:
                 break
             is_new = token not in node.children
-            node = growing.tree.add(node, token, guess.drafter, place)
+            node = growing.tree.add(node, token, guess.drafter, copied_edge(agreed))
             if is_new and node is not None:
                 growing.hungry.append(node)
 

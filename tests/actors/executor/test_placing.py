@@ -97,8 +97,10 @@ async def test_what_needs_no_measurement(
 async def test_in_this_process_nothing_is_tried() -> None:
     executor = Executor(is_inline=True)
     found = await placed(executor)
-    assert [spec.role for spec in found.specs] == ["target", "draft"]
+    assert [(spec.role, spec.colocated_draft) for spec in found.specs] == [("target", "/d")]
     assert executor.started == []
+    found = await placed(Executor(is_inline=True), is_colocated=False)
+    assert [spec.role for spec in found.specs] == ["target", "draft"]
 
 
 @pytest.mark.parametrize("cores", [(0, 1), ()], ids=["pinned", "by-ray"])

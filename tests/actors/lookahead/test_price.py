@@ -1,5 +1,7 @@
 """The price of a place in the target's forward, with made-up numbers."""
 
+import random
+
 import pytest
 
 from outrider.actors.lookahead.price_controller import AUDIT, PERIOD, PriceController
@@ -121,3 +123,11 @@ def test_where_it_pays_a_little_few_are():
         choices.append(prices.choose(1).k)
     assert choices[-1] > 0
     assert AUDIT < choices.count(0) < 0.05 * len(choices)
+
+
+def test_rounds_in_which_nobody_drafts_are_no_comparison():
+    """Requests without speculation: rounds alike would be told apart by noise."""
+    prices, rng = PriceController(), random.Random(1)
+    for _ in range(4000):
+        told(prices, lambda n: 0.005 * rng.uniform(0.8, 1.2), (0,), 0, 1)
+        assert prices.choose(1).reason is not Reason.SLOWER

@@ -12,6 +12,7 @@ from outrider.actors.trees.chances import (
     PRIVATE,
     SAMPLED,
     Chances,
+    copied_edge,
     draft_edge,
 )
 
@@ -54,7 +55,7 @@ def test_it_learns_from_every_drafter_at_once():
     assert chances.of("ngram", 2) == pytest.approx(0.7, abs=0.05)
     assert chances.of("draft", 37) == pytest.approx(0.7, abs=0.05)
     assert chances.of("other", 0) < 0.01
-    assert chances.of("ngram", 3) == 0.5  # not seen
+    assert chances.of("ngram", 0) == 0.5  # not seen
 
 
 def test_it_forgets():
@@ -77,3 +78,13 @@ def test_the_typical_is_of_first_guesses_only():
         chances.learn([Node(1, draft=draft_edge(0.9, 1))], 5)
     assert chances.typical > 0.95
     assert chances.late_guess == chances.of("draft", draft_edge(0.0, NUM_FIRST))
+
+
+def test_what_is_copied_is_believed_the_more_agrees_before_it():
+    chances = Chances()
+    edges = [copied_edge(agreed) for agreed in range(200)]
+    assert edges == sorted(edges)
+    found = [chances.of("ngram", edge) for edge in dict.fromkeys(edges)]
+    assert found == sorted(found)
+    assert found[0] == 0.5
+    assert 0.95 < found[-1] < 1

@@ -68,7 +68,7 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
         ("foreseen", "hit", 7),
         ("foreseen", "late", 1),
         ("k", "4", 11),
-        ("k_reason", "adaptive", 12),
+        ("k_reason", "priced", 12),
         ("draft_stopped", "context", 2),
     ]:
         statistics.count(what, which, count)
@@ -84,7 +84,7 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     assert found["outrider:tree_lookups_total/hit"] == 7
     assert found["outrider:tree_lookups_total/late"] == 1
     assert found["outrider:rounds_by_k_total/4"] == 11
-    assert found["outrider:rounds_by_reason_total/adaptive"] == 12
+    assert found["outrider:rounds_by_reason_total/priced"] == 12
     assert found["outrider:draft_stopped_total/context"] == 2
     assert found["vllm:num_requests_waiting"] == 3
     assert found["vllm:kv_cache_usage_perc"] == 0.25

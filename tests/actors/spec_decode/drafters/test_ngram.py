@@ -127,3 +127,13 @@ def test_a_guess_costs_no_more_in_a_long_sequence():
     assert num_lines(drafter.propose, 4) <= short + 8
     assert short < 10 * ngram.MAX_PLACES * ngram.MAX_MATCH
     assert num_lines(drafter.extend, [1] * 100) < 1200
+
+
+def test_it_says_how_long_the_match_is():
+    drafter = NgramDrafter()
+    drafter.extend((1, 2, 3, 4, 9, 8, 7, 2, 3, 4))
+    assert drafter.propose(1) == (9,)
+    assert drafter.agreed == 3
+    drafter.extend((5,))
+    assert drafter.propose(1) == ()
+    assert drafter.agreed == 0

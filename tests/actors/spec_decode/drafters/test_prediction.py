@@ -74,3 +74,14 @@ def test_the_nearest_place_ahead_is_found_wherever_it_is():
         ahead = [p for p in places if p > at]
         if prediction[:1] != (9,):
             assert drafter.propose(2) == (prediction[ahead[0] :][:2] if ahead else ())
+
+
+def test_it_says_how_far_it_agrees_with_the_text():
+    drafter = PredictionDrafter((1, 2, 3, 4, 5, 6, 7))
+    assert drafter.agreed == 0
+    drafter.extend((1, 2, 3))
+    assert drafter.agreed == 3
+    drafter.extend((9,))
+    assert drafter.agreed == 0
+    drafter.extend((4, 5))
+    assert (drafter.agreed, drafter.propose(4)) == (2, (6, 7))
