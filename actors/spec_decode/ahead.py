@@ -107,7 +107,10 @@ class AheadDraft:
         num_tokens += plan.num_prompt_tokens
         chosen = await self._choose(rows, num_tokens, plan.num_nodes)
         asyncio.get_running_loop().call_soon(self._tell)
-        proposals |= {seq_id: _proposal(nodes) for seq_id, nodes in chosen.items() if nodes}
+        for seq_id, nodes in chosen.items():
+            self._followed[seq_id].tree.judge(nodes)
+            proposals[seq_id] = _proposal(nodes)
+        self._statistics.count_nodes(self._chances.take_counts())
         for sequence in rows:
             if is_drawn(sequence) and sequence.seq_id not in proposals:
                 proposals[sequence.seq_id] = fill(sequence)

@@ -80,6 +80,8 @@ class ColocatedDraft(AheadDraft):
             if followed := self._followed.get(stopped.seq_id):
                 followed.is_stopped = True
                 self._statistics.count("draft_stopped", stopped.stop)
+        counts = {(row.drafter, row.what): row.num for row in answer.counts}
+        self._statistics.count_nodes(counts)
         for step in answer.draft:
             self._trace.span(
                 "draft", "step", step.started_s, step.step_s, num_tokens=step.num_tokens

@@ -101,7 +101,6 @@ class Proposer:
         choice = self.draft_length.choice = self._controller.choose(max(1, num_rows))
         num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in running)
         self.draft_length.told_k = told_k(num_telling)
-        self._statistics.count("k", str(choice.k))
         self._statistics.count("k_reason", choice.reason)
         self.draft.follow(running)
         if len(self._drafters) > len(running):

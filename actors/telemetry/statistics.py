@@ -111,6 +111,11 @@ class Statistics:
         with self._lock:
             self._events[what, which] += by
 
+    def count_nodes(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Of trees, by drafter and what became of them."""
+        for (drafter, what), num in counts.items():
+            self.count(f"nodes_{what}", drafter, num)
+
     def snapshot(self) -> Snapshot:
         """The counts as they are now."""
         with self._lock:

@@ -5,6 +5,7 @@ from typing import Protocol
 from outrider.actors.transport.rows import (
     ChosenRow,
     Count,
+    CountRow,
     GrowRow,
     MessagePart,
     OfferRow,
@@ -153,6 +154,7 @@ class RoundReply(Message, frozen=True):
     stops: tuple[StopRow, ...]
     verdicts: VerifyReply
     draft: tuple[StepRow, ...]  # steps of the draft since the last answer
+    counts: tuple[CountRow, ...]  # and nodes of its trees
     has_draft_failed: bool = False  # altogether, and no sequence alone
 
 

@@ -144,6 +144,14 @@ class StepRow(MessagePart, frozen=True):
     step_s: float
 
 
+class CountRow(MessagePart, frozen=True):
+    """Nodes of a drafter's."""
+
+    drafter: str
+    what: str  # "offered", "judged" or "accepted"
+    num: Count
+
+
 class StopRow(MessagePart, frozen=True):
     """The draft follows a sequence no longer."""
 

@@ -5,6 +5,7 @@ each drafter and edge, how often such a token was what the target drew there, an
 Whatever stood in a tree at a committed position counts, judged or not.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from typing import Protocol
@@ -24,6 +25,9 @@ PRIOR_WEIGHT = 8.0  # verdicts that a prior is worth
 MEMORY = 512.0  # of an edge: that many count, older ones ever less
 UNKNOWN = 0.5  # of what was drawn, or is copied where nothing agrees yet
 AGREED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # where the next bin of agreement begins
+
+
+NodeCounts = Counter[tuple[str, str]]  # nodes by drafter, and "offered", "judged" or "accepted"
 
 
 class Offered(Protocol):
@@ -70,6 +74,7 @@ class Chances:
         self._counts: dict[tuple[str, Edge], tuple[float, float]] = {}  # hits, seen
         self._values: dict[tuple[str, Edge], float] = {}
         self._hits = self._seen = 0.0  # of the draft's first guesses
+        self.counts = NodeCounts()  # since somebody last took them
 
     def of(self, drafter: str, edge: Edge) -> float:
         """That such a token is the target's, if it comes to its parent."""
@@ -87,6 +92,11 @@ class Chances:
     def typical(self) -> float:
         """Of the draft's best guess at one place, whatever it says of it."""
         return (self._hits + PRIOR_WEIGHT / 2) / (self._seen + PRIOR_WEIGHT)
+
+    def take_counts(self) -> NodeCounts:
+        """And begin anew."""
+        counts, self.counts = self.counts, NodeCounts()
+        return counts
 
     def learn(self, offered: Iterable[Offered], token: int) -> None:
         """The target drew this token where these stood."""

@@ -23,6 +23,7 @@ class TreeNode:
         "children",
         "edges",
         "guesses",
+        "is_judged",
         "name",
         "parent",
         "place",
@@ -39,6 +40,7 @@ class TreeNode:
         self.children: dict[int, TreeNode] = {}  # by token
         self.edges: dict[str, Edge] = {}  # by drafter
         self.chance = 1.0
+        self.is_judged = False  # by the target
         self.name = 0  # the draft's, see transport/rows.py; 0 where it knows nothing of it
         self.row: SparseRow | None = None  # that it was drawn from, in rejection mode
         # Of the draft, once it was fed:
@@ -73,6 +75,8 @@ class SpeculationTree:
             node = parent.children[token] = TreeNode(token, parent, parent.position + 1)
             node.chance = chance
             self.num_nodes += 1
+        if drafter not in node.edges:
+            self._chances.counts[drafter, "offered"] += 1
         node.edges[drafter] = edge
         if chance > node.chance:
             node.chance = chance
@@ -104,6 +108,17 @@ class SpeculationTree:
         """From what was offered behind each that came true. It shows in what is offered next."""
         for node, after in pairwise(path):
             self._chances.learn(node.children.values(), after.token)
+            if after.is_judged:
+                for drafter in after.edges:
+                    self._chances.counts[drafter, "accepted"] += 1
+
+    def judge(self, nodes: Sequence[TreeNode]) -> None:
+        """The target is at these."""
+        counts = self._chances.counts
+        for node in nodes:
+            node.is_judged = True
+            for drafter in node.edges:
+                counts[drafter, "judged"] += 1
 
     def _refresh(self, top: TreeNode) -> None:
         """The chances behind a node."""

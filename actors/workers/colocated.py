@@ -104,11 +104,8 @@ class ColocatedWorker:
             self._is_ahead = True
         except Exception:
             self._fail()
-        reply = RoundReply(
-            told, tuple(growth.stops), verdicts, tuple(growth.steps), self._has_failed
-        )
-        growth.stops, growth.steps, self._has_failed = [], [], False
-        return reply
+        has_failed, self._has_failed = self._has_failed, False
+        return RoundReply(told, verdicts=verdicts, has_draft_failed=has_failed, **growth.told())
 
     def _chosen(self, message: Round) -> dict[int, list[TreeNode]]:
         """By sequence; nothing where the draft fails."""

@@ -31,8 +31,7 @@ def _table(snapshot: Snapshot, info: "EngineInfo", seed: int) -> Table:
     fed, wasted = snapshot.num_draft_fed, snapshot.num_draft_wasted
     table.add_row("draft's tokens", f"{fed} computed, {wasted} for nothing")
     table.add_row("target idle", f"{snapshot.target_idle:.1%}")
-    ks = sorted((int(k), count) for (what, k), count in snapshot.events.items() if what == "k")
-    table.add_row("rounds by k", "  ".join(f"{k}: {count}" for k, count in ks))
+    table.add_row("drafted a row", f"{drafted / max(1, snapshot.num_rows):.1f}")
     elapsed_s = sum(getattr(snapshot, f"{part}_s") for part in PARTS)
     speed = f", {snapshot.num_tokens / elapsed_s:.0f} tokens/s" if elapsed_s else ""
     table.add_row("tokens", f"{snapshot.num_tokens} in {elapsed_s:.3f} s{speed}")

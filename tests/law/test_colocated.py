@@ -55,7 +55,10 @@ async def test_trees_by_price_beside_all_drafters(engine_of, executor, monkeypat
             for _ in range(3):
                 asked = [speculating(each) for each in batch]
                 assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
-        assert engine.statistics.snapshot().num_accepted > 100
+        told = engine.statistics.snapshot()
+        assert told.num_accepted > 100
+        assert told.events["nodes_offered", "draft"] > told.events["nodes_judged", "draft"]
+        assert told.events["nodes_judged", "draft"] > told.events["nodes_accepted", "draft"] > 100
         await drained(engine)
 
 

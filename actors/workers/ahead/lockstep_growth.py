@@ -5,16 +5,20 @@ price of its place in the forward, are more than the tokens that could be made i
 whose length is given, or that are drawn, are grown to that length.
 """
 
+import logging
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
+from typing import TypedDict
 
 import msgspec
 
+from outrider.actors.errors import ProtocolViolation
 from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.round_report import DRAFT
+from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Round, VerifyReply
-from outrider.actors.transport.rows import GrowRow, StepRow, StopRow, TurnRow
+from outrider.actors.transport.rows import CountRow, GrowRow, StepRow, StopRow, TurnRow
 from outrider.actors.trees.chances import DRAWN, copied_edge
 from outrider.actors.trees.choosing import Candidate, drawn_length, worth_judging
 from outrider.actors.trees.tree import TreeNode
@@ -31,6 +35,16 @@ from outrider.actors.workers.draft import DraftWorker
 LIKELY = 0.5  # what is fed before anything was measured
 SMOOTHING = 1 / 8
 
+log = logging.getLogger(__name__)
+
+
+class Told(TypedDict):
+    """Parts of a RoundReply."""
+
+    draft: tuple[StepRow, ...]
+    stops: tuple[StopRow, ...]
+    counts: tuple[CountRow, ...]
+
 
 class LockstepGrowth:
     """Of one pair."""
@@ -43,11 +57,11 @@ class LockstepGrowth:
         self._num_chosen = 0  # of those, in the last one
         self._fed: list[TreeNode] = []  # by the present step, for what it promises
         self._promised = self._brought = 1.0  # tokens, by steps
-        self.steps: list[StepRow] = []  # that the coordinator was not told of
-        self.stops: list[StopRow] = []
+        self._steps: list[StepRow] = []  # that the coordinator was not told of
+        self._stops: list[StopRow] = []
 
     def begin(self, message: Round) -> None:
-        """A round, from what was committed on. Raises ProtocolViolation."""
+        """A round, from what was committed on."""
         curve = self._price.curve
         if curve.points != message.curve:
             curve = TimeCurve.through(message.curve)
@@ -68,9 +82,9 @@ class LockstepGrowth:
         """Until no step is worth its time. num_behind: tokens of prompts to catch up with."""
         while (told := self._grower.advance(self._choose, num_behind)) is not None:
             num_behind = 0
-            self.stops += (StopRow(r.seq_id, r.stop) for r in told.rows if r.stop is not None)
+            self._stops += (StopRow(r.seq_id, r.stop) for r in told.rows if r.stop is not None)
             if told.num_tokens:
-                self.steps.append(StepRow(told.num_tokens, told.started_s, told.step_s))
+                self._steps.append(StepRow(told.num_tokens, told.started_s, told.step_s))
             cost = self._cost
             for node in self._fed:
                 behind = (child.chance - cost for child in node.children.values())
@@ -92,18 +106,31 @@ class LockstepGrowth:
         ]
         chosen, _ = worth_judging(candidates, self._price, self._num_tokens)
         self._num_chosen = sum(map(len, chosen))
+        for (_, growing), nodes in zip(followed, chosen, strict=True):
+            growing.tree.judge(nodes)
         found = zip(followed, chosen, strict=True)
         return {turn.grow.seq_id: nodes for (turn, _), nodes in found if nodes}
 
+    def told(self) -> Told:
+        """What happened since this was last asked for."""
+        steps, stops, self._steps, self._stops = self._steps, self._stops, [], []
+        counts = self._grower.chances.take_counts().items()
+        return {
+            "draft": tuple(steps),
+            "stops": tuple(stops),
+            "counts": tuple(CountRow(drafter, what, num) for (drafter, what), num in counts),
+        }
+
     def follow(self, verdicts: VerifyReply, chosen: dict[int, list[TreeNode]]) -> None:
         """Go on behind the target's own verdict, before the coordinator has committed it."""
+        followed = {turn.grow.seq_id for turn, _ in self._growing()}
         ids = {
             row.seq_id: (
                 *(path_of(chosen[row.seq_id][row.node]) if row.node >= 0 else ()),
                 row.token,
             )
             for row in verdicts.rows
-            if row.seq_id in self._turns and not row.error
+            if row.seq_id in followed and not row.error
         }
         turns, self._turns = self._turns, {}
         for seq_id, committed in ids.items():
@@ -146,12 +173,17 @@ class LockstepGrowth:
         return None
 
     def _go_on(self, row: GrowRow, *, is_waiting: bool) -> None:
-        """From there, of which the verdict may have told already."""
-        sequence = self._draft.find(row.seq_id)
-        known = len(sequence.ids) - (row.num_committed - len(row.committed))
-        if 0 < known <= len(row.committed):
-            row = msgspec.structs.replace(row, committed=row.committed[known:])
-        self._draft.grow(row)
+        """From there, of which the verdict may have told already; or not at all."""
+        try:
+            sequence = self._draft.find(row.seq_id)
+            known = len(sequence.ids) - (row.num_committed - len(row.committed))
+            if 0 < known <= len(row.committed):
+                row = msgspec.structs.replace(row, committed=row.committed[known:])
+            self._draft.grow(row)
+        except ProtocolViolation as error:  # nobody else's draft
+            log.error("the draft cannot follow sequence %d: %s", row.seq_id, error)
+            self._grower.forget(row.seq_id)
+            self._stops.append(StopRow(row.seq_id, DraftStop.FAILED))
         if growing := self._grower.tree(row.seq_id):
             growing.is_waiting = is_waiting
 

@@ -121,11 +121,16 @@ class ServiceCollector(Collector):
         yield self._one(names.DRAFT_TOKENS_WASTED, seen.num_draft_wasted)
         for metric, event in (
             (names.TREE_LOOKUPS, FORESEEN),
-            (names.ROUNDS_BY_K, "k"),
             (names.ROUNDS_BY_REASON, "k_reason"),
             (names.DRAFT_STOPPED, "draft_stopped"),
         ):
             yield self._family(metric, (((which,), n) for which, n in _events(seen, event)))
+        nodes = (
+            ((drafter, result), n)
+            for result in ("offered", "judged", "accepted")
+            for drafter, n in _events(seen, f"nodes_{result}")
+        )
+        yield self._family(names.TREE_NODES, nodes)
 
     def _workers(self, health: EngineHealth) -> Iterator[Family]:
         yield self._one(names.NUM_RUNNING, health.num_running)

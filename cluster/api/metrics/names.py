@@ -136,9 +136,14 @@ TREE_LOOKUPS = _counter(
     "foreseen and nothing stands behind it yet; or miss.",
     "result",
 )
-ROUNDS_BY_K = _counter("outrider:rounds_by_k", "Rounds by the k that the controller chose.", "k")
+TREE_NODES = _counter(
+    "outrider:tree_nodes",
+    "Nodes of speculation trees: offered, judged by the target, accepted; by who offered them.",
+    "drafter",
+    "result",
+)
 ROUNDS_BY_REASON = _counter(
-    "outrider:rounds_by_reason", "Rounds by why the controller chose their k.", "reason"
+    "outrider:rounds_by_reason", "Rounds by why they drafted as far as they did.", "reason"
 )
 DRAFT_STOPPED = _counter(
     "outrider:draft_stopped", "Sequences that the draft stopped to follow, by why.", "reason"

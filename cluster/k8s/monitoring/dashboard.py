@@ -104,7 +104,18 @@ PANELS = (
         names.TREE_LOOKUPS.help,
         is_stacked=True,
     ),
-    Panel("k", "short", {"k={{k}}": _rate(names.ROUNDS_BY_K, "k")}, names.ROUNDS_BY_K.help, True),
+    Panel(
+        "Drafted",
+        "short",
+        {"a sequence and round": share(_drafted, _rate(names.VERDICTS))},
+        "Drafted tokens that the target judged, for each verdict.",
+    ),
+    Panel(
+        "Nodes of trees",
+        "short",
+        {"{{drafter}}, {{result}}": _rate(names.TREE_NODES, "drafter, result")},
+        names.TREE_NODES.help,
+    ),
     Panel(
         "Why this k",
         "short",

@@ -129,3 +129,25 @@ def test_a_proposal_is_tokens_and_parents():
     assert proposal_of(nodes[:2]) == ((5, 6), ())
     assert proposal_of(nodes[2:]) == ((7,), ())
     assert proposal_of([]) == ((), ())
+
+
+def test_nodes_are_counted_by_who_offered_them():
+    chances = Chances()
+    tree = SpeculationTree(1, 9, chances)
+    for drafter in ("draft", "ngram", "draft"):  # offered twice is offered once
+        first = tree.add(tree.root, 5, drafter, 0)
+    tree.add(tree.root, 6, "draft", 0)
+    tree.judge([first])
+    path, _ = tree.commit([5, 7])
+    tree.learn(path)
+    assert chances.take_counts() == {
+        ("draft", "offered"): 2,
+        ("ngram", "offered"): 1,
+        ("draft", "judged"): 1,
+        ("ngram", "judged"): 1,
+        ("draft", "accepted"): 1,
+        ("ngram", "accepted"): 1,
+    }
+    path, _ = tree.commit([8])
+    tree.learn(path)
+    assert not chances.take_counts(), "what was not judged was not accepted"

@@ -222,6 +222,16 @@ def test_a_draft_that_fails_costs_the_pair_no_round(pair, is_ahead, monkeypatch)
                 pair.advance()
 
 
+def test_a_text_that_the_draft_does_not_know_costs_nobody_elses_draft(pair):
+    row = OpenRow(9, (3, 4, 5), (), sampling(9), MAX_LEN)
+    pair.handle(Open((row,)))  # of the target alone
+    answer = pair.handle(asked([turn(1, [3, 4, 6]), turn(9, [3, 4, 5])]))
+    assert [(each.seq_id, each.stop) for each in answer.stops] == [(9, DraftStop.FAILED)]
+    assert not answer.has_draft_failed
+    assert [each.seq_id for each in answer.chosen] == [1]
+    assert len(answer.verdicts.rows) == 2
+
+
 def test_a_draft_that_has_gone_elsewhere_costs_no_round_either(pair):
     pair.handle(Settle(1, (), keeps_draft=False))
     answer = pair.handle(asked([turn(1, [3, 4, 6])]))

@@ -67,7 +67,7 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     for what, which, count in [
         ("foreseen", "hit", 7),
         ("foreseen", "late", 1),
-        ("k", "4", 11),
+        ("nodes_judged", "ngram", 11),
         ("k_reason", "priced", 12),
         ("draft_stopped", "context", 2),
     ]:
@@ -83,7 +83,7 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     assert found["outrider:verdicts_total"] == 5
     assert found["outrider:tree_lookups_total/hit"] == 7
     assert found["outrider:tree_lookups_total/late"] == 1
-    assert found["outrider:rounds_by_k_total/4"] == 11
+    assert found["outrider:tree_nodes_total/ngram/judged"] == 11
     assert found["outrider:rounds_by_reason_total/priced"] == 12
     assert found["outrider:draft_stopped_total/context"] == 2
     assert found["vllm:num_requests_waiting"] == 3
@@ -112,7 +112,7 @@ async def test_without_an_engine_the_rest_is_there(service: Service) -> None:
 async def test_every_name_goes_out_as_it_is_described(service: Service, engine: ToyEngine) -> None:
     app = create_app(service)
     await ask(app, COMPLETIONS, PROMPT)
-    for what in ("foreseen", "k", "k_reason", "draft_stopped"):
+    for what in ("foreseen", "nodes_offered", "k_reason", "draft_stopped"):
         engine.statistics.count(what, "1")
     text = (await ask(app, "/metrics", method="GET")).body.decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}

@@ -60,7 +60,7 @@ async def test_every_sample_is_handed_over(
 ) -> None:
     traffic = Traffic()
     app = create_app(service, traffic=traffic)
-    for what in ("foreseen", "k", "k_reason", "draft_stopped"):
+    for what in ("foreseen", "nodes_offered", "k_reason", "draft_stopped"):
         engine.statistics.count(what, "1")
     body = {"model": "toy", "prompt": "hi", "seed": 1, "max_tokens": 5}
     assert (await ask(app, "/v1/completions", body)).status == 200

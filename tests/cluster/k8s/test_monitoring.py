@@ -17,7 +17,7 @@ SERIES = {name: metric for metric in names.ALL for name in exported(metric)}
 SHARED = {MODEL, REPLICA}  # on every series
 ASKED_FOR = {  # what an operator wants to see
     "http_responses", "time_to_first_token", "inter_token_latency", "num_accepted_tokens",
-    "tokens_per_commit", "round_seconds", "tree_lookups", "rounds_by_k", "worker_state",
+    "tokens_per_commit", "round_seconds", "tree_lookups", "tree_nodes", "worker_state",
     "kv_cache_usage", "num_requests_waiting", "queue_age",
 }  # fmt: skip
 TO_BE_TOLD = {  # of the draft, of acceptance 0 and 1, of idleness, of the queue, of errors
