@@ -28,18 +28,24 @@ class Price:
         more, curve = max(8, num_tokens), self.curve
         return max(0.0, self.rate * (curve.at(num_tokens + more) - curve.at(num_tokens)) / more)
 
+    def room(self, num_tokens: int) -> int:
+        """How many nodes there may be beside so many tokens: no forward is much larger than those
+        that were measured.
+        """
+        return max(0, max(FEW, round(GROWTH * self.curve.most_tokens)) - num_tokens)
+
     def worth(self, chances: Sequence[float], num_tokens: int) -> tuple[int, float]:
         """How many of these, likeliest first, are worth their place in a forward that has so many
         tokens already, and what they are worth. Where the curve has steps, all up to one may be
-        where the first is not. No forward is much larger than those that were measured.
+        where the first is not.
         """
         best, worth, total = 0, 0.0, 0.0
         curve, rate = self.curve, self.rate
         if not rate:  # nothing is known: what is likelier than not
             likely = [chance for chance in chances if chance > 0.5]
             return len(likely), sum(likely)
-        first, most = curve.at(num_tokens), max(FEW, round(GROWTH * curve.most_tokens))
-        for more, chance in enumerate(chances[: max(0, most - num_tokens)], 1):
+        first = curve.at(num_tokens)
+        for more, chance in enumerate(chances[: self.room(num_tokens)], 1):
             total += chance
             gain = total - rate * (curve.at(num_tokens + more) - first)
             if gain > worth:

@@ -6,6 +6,7 @@ or rejected, it is a chain.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from outrider.actors.lookahead.price import Price
 from outrider.actors.trees.tree import TreeNode, likeliest
@@ -41,10 +42,10 @@ def worth_judging(
         (candidates[number].root, candidates[number].num_nodes, candidates[number].depth)
         for number in free
     ]
-    found = list(likeliest(trees, FLOOR))
-    size, worth = price.worth(
-        [node.chance for _, node in found], num_tokens + sum(map(len, chosen))
-    )
+    num_tokens += sum(map(len, chosen))
+    room = price.room(num_tokens) if price.rate else None
+    found = list(islice(likeliest(trees, FLOOR), room))
+    size, worth = price.worth([node.chance for _, node in found], num_tokens)
     for at, node in found[:size]:
         chosen[free[at]].append(node)
     return chosen, worth
