@@ -4,7 +4,7 @@ Curve and chances may be wrong together: so plain rounds are timed now and then,
 more the draft rests.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.actors.lookahead.ab_test import Duel
 from outrider.actors.lookahead.latency_curve import TimeCurve
@@ -56,7 +56,7 @@ class PriceController:
         self._round = 0
 
     def choose(self, num_rows: int) -> DraftChoice:
-        return self._at(num_rows).choice
+        return replace(self._at(num_rows).choice, num_rows=num_rows)
 
     def price(self, num_rows: int) -> Price:
         """Of a round that gives so many verdicts."""
@@ -88,7 +88,7 @@ class PriceController:
             load.curve.refresh(self._round)
         tokens = sum(row.num_accepted + 1 for row in report.rows)
         seconds = report.round_s - _of_prompts(report, load.curve)
-        if report.choice is not AUDITED:
+        if report.choice.reason is not Reason.AUDIT:
             share = max(SMOOTHING, 1 / load.num_rounds)
             load.tokens += (tokens - load.tokens) * share
             load.seconds += (seconds - load.seconds) * share
@@ -96,12 +96,13 @@ class PriceController:
             if self._is_lockstep:
                 rest_s = max(0.0, rest_s - sum(passes.seconds for passes in report.draft))
             load.rest_s += (rest_s - load.rest_s) * share
+        asked = self._at(report.choice.num_rows)
         is_drafted = any(row.num_drafted for row in report.rows)
         if is_drafted or not report.choice.k:
-            load.duel.add(report.choice.k > 0, tokens, seconds)
-        load.num_rounds_left -= 1
-        if not load.num_rounds_left:
-            self._decide(load, num_rows)
+            asked.duel.add(report.choice.k > 0, tokens, seconds)
+        asked.num_rounds_left -= 1
+        if not asked.num_rounds_left:
+            self._decide(asked, report.choice.num_rows)
 
     def _decide(self, load: _Load, num_rows: int) -> None:
         if load.choice is AUDITED:

@@ -17,6 +17,7 @@ class DraftChoice:
     k: int  # drafted tokens, of the draft's; at 0 it need not follow
     ngram_k: int  # drafted tokens where the row has none of those and its own past is copied
     reason: Reason
+    num_rows: int = 0  # that it was made for; others may have got a verdict
 
 
 @dataclass(frozen=True, slots=True)

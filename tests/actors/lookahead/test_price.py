@@ -131,3 +131,21 @@ def test_rounds_in_which_nobody_drafts_are_no_comparison():
     for _ in range(4000):
         told(prices, lambda n: 0.005 * rng.uniform(0.8, 1.2), (0,), 0, 1)
         assert prices.choose(1).reason is not Reason.SLOWER
+
+
+def test_plain_rounds_end_though_other_rows_get_a_verdict_than_were_expected():
+    """As where one prompt ends in each round: it is no load's that was asked for."""
+    prices, reasons, num_rows = PriceController(), [], 7
+    while len(reasons) < 4000:
+        choice = prices.choose(7)
+        reasons.append(choice.reason)
+        row = RowReport(DRAFT, 1, 1) if choice.k else RowReport(NOBODY, 0, 0)
+        seconds = 0.0129 if choice.k else 0.0068
+        num_tokens = num_rows * (1 + row.num_drafted)
+        rows = (row,) * num_rows
+        prices.observe(RoundReport(choice, rows, num_tokens, seconds, seconds + 0.001))
+        if choice.reason is Reason.AUDIT:
+            num_rows = 8
+    assert num_rows == 8
+    assert reasons.count(Reason.AUDIT) < 1000
+    assert reasons[-1] is not Reason.AUDIT or Reason.PRICED in reasons[-40:]
