@@ -13,6 +13,8 @@ from outrider.actors.spec_decode.drafters.registry import DRAFTERS, DrafterKind,
 class Echo:
     """Guesses that the last token comes again."""
 
+    agreed = 0
+
     def __init__(self, request):
         self._last = request.prompt_ids[-1]
 

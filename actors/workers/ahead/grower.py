@@ -83,6 +83,11 @@ class Grower:
         self._trees.pop(seq_id, None)
         self._untold = [row for row in self._untold if row.seq_id != seq_id]
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether enough steps were timed to go by: the first ones tell of a cold start."""
+        return self._num_steps >= PERIOD
+
     def tree(self, seq_id: int) -> GrowingTree | None:
         """A sequence's, while it is followed."""
         return self._trees.get(seq_id)

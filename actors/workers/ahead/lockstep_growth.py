@@ -207,6 +207,8 @@ class LockstepGrowth:
         typical, rate, curve = self._grower.chances.typical, self._price.rate, self._grower.curve
         if not rate:
             return sum(node.chance > LIKELY for node, _ in found)
+        if not self._grower.is_timed:
+            rate = 0.0  # a step is tried
         cost, trust = self._cost, self._brought / self._promised
         before_s = curve.at(num_chosen) if num_chosen else 0.0
         best, worth, total, promised = 0, 0.0, 0.0, 0.0

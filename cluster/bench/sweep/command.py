@@ -86,7 +86,12 @@ async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
     from outrider.cluster.deploy.settings import engine_config
 
     usual = engine_config(config)
-    fixed = {"lookahead": "fixed", "pipeline": "lockstep", "max_batch": max(plan.batches)}
+    fixed: dict[str, object] = {
+        "lookahead": "fixed",
+        "pipeline": "lockstep",
+        "is_colocated": False,
+    }
+    fixed["max_batch"] = max(plan.batches)
     configs = {
         drafter: replace(
             usual,
