@@ -83,7 +83,9 @@ class PriceController:
             return  # prefill only
         load = self._at(num_rows)
         load.num_rounds += 1
-        load.curve.add(report.num_tokens, report.verify_s, self._round)
+        has_prompts = report.num_tokens > sum(row.num_drafted + 1 for row in report.rows)
+        if load.num_rounds > 1 or not has_prompts:  # the first prompt's tell of a cold start
+            load.curve.add(report.num_tokens, report.verify_s, self._round)
         if load.num_rounds < PERIOD or load.num_rounds % PERIOD == 0:
             load.curve.refresh(self._round)
         tokens = sum(row.num_accepted + 1 for row in report.rows)
@@ -97,7 +99,7 @@ class PriceController:
                 rest_s = max(0.0, rest_s - sum(passes.seconds for passes in report.draft))
             load.rest_s += (rest_s - load.rest_s) * share
         asked = self._at(report.choice.num_rows)
-        is_drafted = any(row.num_drafted for row in report.rows)
+        is_drafted = any(row.num_drafted for row in report.rows) or bool(report.draft)
         if is_drafted or not report.choice.k:
             asked.duel.add(report.choice.k > 0, tokens, seconds)
         asked.num_rounds_left -= 1
