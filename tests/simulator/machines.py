@@ -43,7 +43,8 @@ class Machine:
 
 def flat(ms: float, until: int, ms_more: float, context_ns: float = 0.0) -> Curve:
     """The same for so many tokens, then so much for each."""
-    return Table(((1, ms), (until, ms), (until + 1, ms + ms_more)), context_ns)
+    points = ((1, ms), (until, ms), (until + 1, ms + ms_more))
+    return Table(tuple(dict.fromkeys(points)), context_ns)
 
 
 def stretches(seed: int, seconds: float, mean_s: float) -> tuple[tuple[float, float], ...]:
