@@ -17,7 +17,7 @@ from outrider.actors.lookahead.round_report import (
     RowReport,
 )
 from outrider.actors.scheduling.scheduler import SchedulerOutput, told_k
-from outrider.actors.scheduling.sequence import Sequence, State
+from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
 from outrider.actors.spec_decode.drafters.registry import (
     ChosenDrafter,
@@ -87,6 +87,7 @@ class Proposer:
         self.draft = draft
         self.draft_length = draft_length
         self._controller = controller
+        self._num_rows = 0  # that got a verdict of late: of those that run some are being read
         self._statistics = statistics
         kinds = [chosen.kind for chosen in drafters]
         at = next((n for n, kind in enumerate(kinds) if kind.place is Place.DRAFT), 0)
@@ -97,7 +98,7 @@ class Proposer:
 
     def choose(self, running: list[Sequence]) -> DraftChoice:
         """This round's choice; the draft is told who runs."""
-        num_rows = sum(sequence.state is State.DECODING for sequence in running)
+        num_rows = min(len(running), self._num_rows or len(running))
         choice = self.draft_length.choice = self._controller.choose(max(1, num_rows))
         num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in running)
         self.draft_length.told_k = told_k(num_telling)
@@ -155,6 +156,7 @@ class Proposer:
         round_s: float,
     ) -> None:
         """Learn from a round, whose forward took in so many tokens of prompts beside its rows."""
+        self._num_rows = len(rows) or self._num_rows
         passes, self.draft.passes = tuple(self.draft.passes), []
         self._statistics.add(
             num_draft_passes=sum(each.num_passes for each in passes),

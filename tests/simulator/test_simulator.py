@@ -247,8 +247,6 @@ COMPUTE_BOUND = replace(
     ("machine", "num_rows"), [(USUAL, 1), (COMPUTE_BOUND, 8)], ids=["1 row", "8 rows"]
 )
 def test_where_drafting_cannot_pay_it_is_not_below_plain_decoding(machine, num_rows, pipeline):
-    if pipeline is LOCKSTEP and num_rows == 8:
-        pytest.xfail("a pair in turns makes 0.89 of plain decoding here: a known shortfall")
     where = world(machine, "wrong", num_rows=num_rows)
     found = run(where, priced(pipeline), 250, 120)
     assert found.tokens_per_s >= 0.98 * plainly(where).tokens_per_s

@@ -3,6 +3,7 @@
 from actors.spec_decode.listener import decoding
 
 from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.round_report import RowReport
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.sequence import Event, Sequence
@@ -35,6 +36,11 @@ def test_the_load_is_of_those_that_get_a_verdict():
         request = Request((1, 2, 3), SamplingParams(max_tokens=64), 0)
         reading.append(Sequence(seq_id, request, 67))
         reading[-1].apply(Event.ADMIT)
-    proposer.choose([*reading, decoding()])
-    proposer.choose(reading)
-    assert controller.asked == [1, 1]
+    running = [*reading, decoding()]
+    choice = proposer.choose(running)
+    proposer.observe(choice, [RowReport("draft", 4, 1)] * 3, 100, 0.01, 0.01)
+    proposer.choose(running)
+    proposer.observe(choice, [], 500, 0.01, 0.01)  # nobody's first verdict yet
+    proposer.choose(running)
+    proposer.choose(running[:2])
+    assert controller.asked == [21, 3, 3, 2]
