@@ -30,10 +30,8 @@ class Commit:
 
     def report(self) -> RowReport:
         """For the controller."""
-        sequence = self.live.sequence
-        is_ours = sequence.request.speculation.is_free and not sequence.is_plain
         drafter, num_drafted = self.proposal.drafter, len(self.proposal.tokens)
-        return RowReport(drafter, num_drafted, self.verdict.num_accepted, is_ours)
+        return RowReport(drafter, num_drafted, self.verdict.num_accepted)
 
     def delta(self) -> OutputDelta:
         num_ids = len(self.ids)

@@ -1,8 +1,8 @@
 """Whether drafting beats plain decoding at one load: both measured there, taking turns.
 
-What the model of `throughput` promises is made of parts that were measured at other moments; where
-draft and target share a machine, its drift between them is larger than what drafting wins or loses.
-Neighbouring stretches are compared instead.
+What the price promises is made of parts that were measured at other moments; where draft and target
+share a machine, its drift between them is larger than what drafting wins or loses. Neighbouring
+stretches are compared instead.
 """
 
 import math

@@ -27,7 +27,6 @@ class RowReport:
     drafter: str
     num_drafted: int
     num_accepted: int
-    is_ours: bool = True  # how far it drafts is the server's choice, not its request's
 
     def __post_init__(self) -> None:
         assert 0 <= self.num_accepted <= self.num_drafted <= MAX_NODES, self

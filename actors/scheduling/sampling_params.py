@@ -104,11 +104,6 @@ class SpeculationParams:
         in_range = self.k is None or 0 <= self.k <= MAX_K
         _require(in_range, "speculation.k", self.k, f"0 ≤ k ≤ {MAX_K}")
 
-    @property
-    def is_free(self) -> bool:
-        """Whether the server chooses how far it is drafted."""
-        return self.is_enabled and self.k is None
-
 
 def seed_of(value: int) -> int:
     """The 64-bit key of a seed as clients write it: any int64, negative ones modulo 2^64."""

@@ -24,6 +24,7 @@ DRAWN = PRIVATE  # the token that was drawn there: one edge for all, which tells
 PRIOR_WEIGHT = 8.0  # verdicts that a prior is worth
 MEMORY = 512.0  # of an edge: that many count, older ones ever less
 UNKNOWN = 0.5  # of what was drawn, or is copied where nothing agrees yet
+DOUBTED = {"prediction": 0.2}  # of a drafter's first token; a client knows what it asks for
 AGREED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # where the next bin of agreement begins
 
 
@@ -58,7 +59,7 @@ def copied_edge(agreed: int) -> Edge:
 def _prior(drafter: str, edge: Edge) -> float:
     """The draft at its word, the rest falling with the rank; copies by what agrees."""
     if drafter != DRAFT:
-        return 1 - UNKNOWN / (1 + (0, *AGREED)[edge] / 4)
+        return 1 - DOUBTED.get(drafter, UNKNOWN) / (1 + (0, *AGREED)[edge] / 4)
     if edge == DRAWN:
         return UNKNOWN
     level, rank = divmod(edge % SAMPLED, NUM_RANKS)
