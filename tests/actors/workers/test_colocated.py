@@ -2,6 +2,8 @@
 behind its own verdict the draft goes on before it is asked.
 """
 
+import itertools
+
 import architectures
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from outrider.actors.transport.rows import (
     TurnRow,
     VerifyRow,
 )
+from outrider.actors.workers.ahead.grower import PERIOD
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
@@ -27,6 +30,7 @@ from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import HostBackend
 
 FLAT = ((1.0, 1.0), (100.0, 1.0))  # a forward takes a second, whatever it takes in
+USUAL = {"rate": 0.2, "curve": FLAT}
 MAX_LEN = 100
 
 
@@ -77,7 +81,7 @@ def along(chosen, node):
     return ids[::-1]
 
 
-def play(pair, is_ahead, num_rounds=6, drop=None, **settings):
+def play(pair, is_ahead, num_rounds=6, drop=None, price=USUAL, **settings):
     """Rounds as a coordinator plays them; each one's answers."""
     ids = {1: [3, 4, 6], 2: [3, 4, 7]}
     committed = {1: (), 2: ()}
@@ -87,8 +91,8 @@ def play(pair, is_ahead, num_rounds=6, drop=None, **settings):
             pair.handle(ToDraft(Close((2,))))
             del ids[2]
         turns = [turn(seq_id, ids[seq_id], committed[seq_id], **settings) for seq_id in ids]
-        price = {"rate": 0.2, "curve": FLAT} if settings.get("is_priced") else {}
-        answer = pair.handle(asked(turns, number=number + 1, **price))
+        told = price if settings.get("is_priced") else {}
+        answer = pair.handle(asked(turns, number=number + 1, **told))
         if is_ahead:
             pair.advance()
         yield answer
@@ -144,28 +148,25 @@ def test_a_tree_is_judged_where_a_place_costs_nothing(pair):
     assert any(row.tokens for answer in answers for row in answer.chosen)
 
 
-def test_no_step_is_made_that_is_not_worth_its_time(pair):
-    """Where a token more is made in the time of a step, or each place costs one."""
-    slow = ((1.0, 1.0), (2.0, 2.0), (100.0, 100.0))
-    told = list(play(pair, is_ahead=True, num_rounds=3, is_priced=True))
-    assert sum(len(answer.draft) for answer in told) > 3
-    clock = iter(range(10_000))
-    pair = started()
+@pytest.mark.parametrize(
+    ("rate", "curve", "num_tried"),
+    [
+        (0.2, FLAT, None),
+        (50.0, FLAT, PERIOD),
+        (1.0, ((1.0, 1.0), (2.0, 2.0), (100.0, 100.0)), 0),
+    ],
+    ids=["a step pays", "it takes the time of 50 tokens", "each place costs a token"],
+)
+def test_no_step_is_made_that_is_not_worth_its_time(pair, rate, curve, num_tried):
+    """But for the first ones, which tell how long a step takes."""
+    clock = itertools.count()
     pair._draft.grower._clock = lambda: float(next(clock))  # a second a step
-    ids = [3, 4, 6]
-    for rate, curve in ((5.0, FLAT), (1.0, slow)):
-        pair.handle(asked([turn(1, ids, is_priced=True)], rate, curve))  # what a step takes
-        pair.reset()
-        row = OpenRow(1, tuple(ids), (), sampling(1), MAX_LEN)
-        pair.handle(Open((row,)))
-        pair.handle(ToDraft(Open((row,))))
-        sizes = counted(pair)
-        for number in (2, 3):
-            answer = pair.handle(asked([turn(1, ids, is_priced=True)], rate, curve, number))
-            assert not answer.chosen
-            pair.handle(Close((1,)))
-            pair.handle(Open((row,)))
-        assert not sizes
+    sizes, price = counted(pair), {"rate": rate, "curve": curve}
+    list(play(pair, is_ahead=True, num_rounds=12, is_priced=True, price=price))
+    if num_tried is None:
+        assert len(sizes) > PERIOD
+    else:
+        assert len(sizes) == num_tried
 
 
 def test_what_others_expect_is_in_the_tree(pair):
