@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     presence_penalty: float | None
     logprobs: int | None  # alternatives told with each token
     return_token_texts: bool | None  # what each token added to the text, with each chunk
+    return_trees: bool | None  # what was proposed in each round, with each chunk
     prompt_logprobs: int | None  # alternatives told with each token of the prompt
     structured_outputs: Mapping[str, Any] | None  # {"json" | "regex" | "choice" | "grammar": …}
     speculation: SpeculationParam | None

@@ -12,11 +12,11 @@ Message = Mapping[str, Any]
 class TokenOrigin(StrEnum):
     """Where a token came from. Says nothing of its worth: every token is the target's own."""
 
-    ACCEPTED = "accepted"  # guessed by the draft model
+    DRAFT = "draft"  # guessed by the draft model
     NGRAM = "ngram"  # guessed from the text's own past
     PREDICTION = "prediction"  # guessed from the request's `prediction`
     RECOVERED = "recovered"  # the target's, in place of a guess it rejected
-    BONUS = "bonus"  # the target's, after it had accepted every guess
+    BONUS = "bonus"  # the target's, behind all that was guessed there
     PLAIN = "plain"  # decoded without a guess
 
 
@@ -27,6 +27,17 @@ class TokenLogprob:
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]  # (id, log-probability), likeliest first
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedTree:
+    """What was proposed in one round, all judged in one forward of the target."""
+
+    token_ids: tuple[int, ...]
+    token_texts: tuple[str, ...]  # each by itself
+    parents: tuple[int, ...]  # of each token, an earlier one; -1 is the text before
+    drafters: tuple[str, ...]  # of each token
+    accepted: tuple[int, ...]  # which of the tokens, in the order of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,7 @@ class Chunk:
     # None while it is not known what a turn begins with.
     reasoning_len: int | None = 0
     message: Message | None = None  # on a choice's last chunk, of a turn
+    tree: ProposedTree | None = None  # where asked for and something was proposed
 
 
 @dataclass(frozen=True, slots=True)

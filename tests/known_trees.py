@@ -46,7 +46,9 @@ def plant_trees(monkeypatch, answers, vocab, seed=0):
             if truth and request.speculation.is_enabled and not is_drawn and rng.random() < 0.7:
                 tokens, parents = random_tree(rng, truth, vocab)
                 if tokens:
-                    proposals[sequence.seq_id] = Proposal(tokens, (), "prediction", parents)
+                    proposals[sequence.seq_id] = Proposal(
+                        tokens, (), ("prediction",) * len(tokens), parents
+                    )
                     num_planted[0] += 1
         return proposals
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from outrider.actors.engine.colocated import ColocatedDraftClient
-from outrider.actors.engine.delivery import Commit, Delivery
+from outrider.actors.engine.delivery import Commit, Delivery, nodes_told
 from outrider.actors.engine.isolation import Judged
 from outrider.actors.engine.round_trip import (
     ColocatedRound,
@@ -170,7 +170,7 @@ class Coordinator:
     ) -> None:
         """Into the statistics and the trace; the rest while the target is at the next round."""
         started, scheduled, proposed, verified, committed = bounds
-        self._delivery.count()
+        commits = self._delivery.count()
         self._statistics.add(
             schedule_s=scheduled - started,
             propose_s=proposed - scheduled,
@@ -187,6 +187,7 @@ class Coordinator:
                 num_rows=len(verdicts.rows),
                 num_prefill=num_prompt_tokens,
                 target=(times.started_s, times.parts),
+                nodes=nodes_told(commits),
             )
 
     def _tell(

@@ -3,14 +3,22 @@ target is at the next round.
 """
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.actors.engine.streams import OutputProcessor, RequestState, pairs
 from outrider.actors.errors import OutriderError
 from outrider.actors.lookahead.round_report import RowReport
-from outrider.actors.scheduling.request import FinishReason, OutputDelta
+from outrider.actors.scheduling.request import (
+    NOTHING_JUDGED,
+    FinishReason,
+    JudgedTree,
+    OutputDelta,
+)
 from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.telemetry.statistics import Statistics
+from outrider.actors.transport.draft_tree import path_to
 from outrider.actors.transport.rows import VerdictRow
 
 log = logging.getLogger(__name__)
@@ -34,20 +42,37 @@ class Commit:
         return RowReport(drafter, num_drafted, self.verdict.num_accepted)
 
     def delta(self) -> OutputDelta:
-        num_ids = len(self.ids)
+        num_ids, proposal = len(self.ids), self.proposal
         return OutputDelta(
             token_ids=self.ids,
             logprobs=self.verdict.logprobs[:num_ids],
             text=self.live.rules.text(self.ids, self.reason),
             top_logprobs=tuple(pairs(row) for row in self.verdict.top[:num_ids]),
-            drafter=self.proposal.drafter,
-            num_drafted=len(self.proposal.tokens),
-            num_accepted=self.verdict.num_accepted,
+            tree=JudgedTree(proposal.tokens, proposal.parents, proposal.drafters, self.verdict.node)
+            if proposal.tokens
+            else NOTHING_JUDGED,
             k_reason=self.k_reason,
             queued_s=self.queued_s,
             num_cached=0 if self.queued_s is None else self.live.sequence.num_cached,
             finish_reason=self.reason,
         )
+
+
+def nodes_told(commits: Sequence[Commit]) -> dict[str, float]:
+    """Nodes of a round, by drafter and what became of them, for its trace."""
+    judged, accepted = Counter[str](), Counter[str]()
+    for commit in commits:
+        drafters, tree = commit.proposal.drafters, commit.proposal.parents
+        judged.update(drafters)
+        accepted.update(drafters[at] for at in path_to(commit.verdict.node, tree))
+    told: dict[str, float] = {}
+    for drafter, num in judged.items():
+        told[f"{drafter}_judged"] = num
+        told[f"{drafter}_accepted"] = accepted[drafter]
+        told[f"{drafter}_wasted"] = num - accepted[drafter]
+    if judged:
+        told["promised"] = sum(commit.proposal.promised for commit in commits)
+    return told
 
 
 class Delivery:
@@ -59,16 +84,18 @@ class Delivery:
         self.commits: list[Commit] = []  # that nobody has been told of yet
         self._num_counted = 0  # of those
 
-    def count(self) -> None:
+    def count(self) -> list[Commit]:
         """Into the statistics, with their round: passes and tokens are of the same rounds then."""
         commits = self.commits[self._num_counted :]
         self._num_counted = len(self.commits)
         self._statistics.add(
             num_drafted=sum(len(commit.proposal.tokens) for commit in commits),
             num_accepted=sum(commit.verdict.num_accepted for commit in commits),
+            num_promised=sum(commit.proposal.promised for commit in commits),
             num_tokens=sum(len(commit.ids) for commit in commits),
             num_rows=len(commits),
         )
+        return commits
 
     def run(self) -> list[Commit]:
         """Tell of all that there are; which those were."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from outrider.actors.lookahead.reason import Reason
 
 # Who made a proposal: a name of the registry of drafters. These are those that controllers know.
-DRAFT, NGRAM = "draft", "ngram"
+DRAFT, NGRAM, PREDICTION = "draft", "ngram", "prediction"
 NOBODY = "none"  # a plain row
 MAX_NODES = 256  # of one proposal: of more the verdict's kernels take none
 

@@ -57,10 +57,11 @@ class Segment:
     def path(self, index: int) -> list[int]:
         """The rows of a new token of the tree and its ancestors, root first."""
         assert self.parents is not None
-        rows, node = [], self.cache.len - self.first + index
+        first, parents = self.first, self.parents
+        rows, node = [], self.cache.len - first + index
         while node >= 0:
-            rows.append(self.first + node)
-            node = self.parents[node]
+            rows.append(first + node)
+            node = parents[node]
         return rows[::-1]
 
     @property

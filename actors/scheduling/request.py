@@ -1,9 +1,11 @@
 """What goes into the engine and what comes out of it: one request, and one chunk per commit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
+from outrider.actors.transport.draft_tree import parent_rows, path_to
 
 DEFAULT_SPECULATION = SpeculationParams()
 
@@ -48,6 +50,41 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...]  # (id, log-probability), likeliest first
 
 
+class OwnDraw(StrEnum):
+    """Of a token that the target drew itself, behind what it accepted."""
+
+    PLAIN = "plain"  # nothing was proposed
+    RECOVERED = "recovered"  # in place of tokens that it rejected
+    BONUS = "bonus"  # behind all that was proposed there
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTree:
+    """What was proposed in one round for one sequence, and what of it the target accepted."""
+
+    token_ids: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()  # see transport/draft_tree.py
+    drafters: tuple[str, ...] = ()  # of each token, who proposed it
+    node: int = -1  # the last token accepted; -1 for none
+
+    @property
+    def accepted(self) -> Sequence[int]:
+        """Which of the tokens, in the order of the text."""
+        return path_to(self.node, self.parents)
+
+    @property
+    def own_draw(self) -> OwnDraw:
+        """What the token behind the accepted ones is."""
+        num, row = len(self.token_ids), self.node + 1
+        if not num:
+            return OwnDraw.PLAIN
+        is_rejecting = row in parent_rows(num, self.parents)
+        return OwnDraw.RECOVERED if is_rejecting else OwnDraw.BONUS
+
+
+NOTHING_JUDGED = JudgedTree()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputDelta:
     """What one commit added to one sequence."""
@@ -57,10 +94,25 @@ class OutputDelta:
     text: str  # complete characters only; a stop string is never part of it
     top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()  # of each token, as TokenLogprobs
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of the prompt from its second id on, if asked
-    drafter: str = "none"  # who proposed: "draft", "ngram", "prediction" or "none"
-    num_drafted: int = 0  # tokens proposed in the round that made this commit
-    num_accepted: int = 0  # of those, accepted
+    tree: JudgedTree = NOTHING_JUDGED  # what was proposed in the round that made this commit
     k_reason: str = ""  # why the round drafted as far as it did: a word of lookahead's Reason
     queued_s: float | None = None  # on the first chunk: from submission to admission
     num_cached: int = 0  # on the first chunk: tokens of the prompt whose KV was there already
     finish_reason: FinishReason | None = None  # set on the last chunk
+
+    @property
+    def num_drafted(self) -> int:
+        """Tokens proposed in that round."""
+        return len(self.tree.token_ids)
+
+    @property
+    def num_accepted(self) -> int:
+        """Of those, accepted."""
+        return len(self.tree.accepted)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Of each token: the drafter whose it was, or what kind of draw of the target's own."""
+        num, tree = len(self.token_ids), self.tree
+        found = tuple(tree.drafters[at] for at in tree.accepted[:num])
+        return found + (tree.own_draw,) * (num - len(found))

@@ -24,7 +24,13 @@ from outrider.actors.transport.rows import GrowRow
 from outrider.actors.transport.worker_client import WorkerClient
 from outrider.actors.trees.chances import DRAWN, NUM_FIRST, NUM_GUESSES, Chances
 from outrider.actors.trees.choosing import FLOOR, Candidate, drawn_length, worth_judging
-from outrider.actors.trees.tree import SpeculationTree, TreeNode, drafter_of, proposal_of
+from outrider.actors.trees.tree import (
+    SpeculationTree,
+    TreeNode,
+    drafters_of,
+    promised_of,
+    proposal_of,
+)
 
 MAX_STEPS = 8  # that a round waits for
 GROWN = 0.15  # of a place's price: may pay after the next verdict; found by trial on two cores
@@ -122,10 +128,12 @@ class AheadDraft:
         """The nodes of each, once no step of the draft is worth waiting for."""
         chosen, worth = self._worth(rows, num_tokens, most)
         loop, price = asyncio.get_running_loop(), self._price
-        end = loop.time() + MAX_STEPS * (self._step_s + self._hops_s)
+        began = loop.time()
+        end = began + MAX_STEPS * (self._step_s + self._hops_s)
         while price is not None and price.rate and loop.time() < end:
-            size = num_tokens + sum(map(len, chosen.values()))
-            wait_s, promised = self._next_step(rows, price.of(size))
+            cost = price.of(num_tokens + sum(map(len, chosen.values())))
+            self._statistics.set(price=cost)
+            wait_s, promised = self._next_step(rows, cost)
             if promised * self._brought / self._promised <= price.rate * wait_s:
                 break
             self._tell()
@@ -139,6 +147,7 @@ class AheadDraft:
             chosen, worth = self._worth(rows, num_tokens, most)
             self._brought += (worth - before) - self._brought * SMOOTHING
             self._promised += promised - self._promised * SMOOTHING
+        self._statistics.add(draft_wait_s=loop.time() - began)
         return chosen
 
     def _worth(
@@ -292,4 +301,4 @@ def is_drawn(sequence: Sequence) -> bool:
 def _proposal(nodes: list[TreeNode]) -> Proposal:
     tokens, parents = proposal_of(nodes)
     rows = tuple(node.row for node in nodes if node.row is not None)
-    return Proposal(tokens, rows, drafter_of(nodes), parents)
+    return Proposal(tokens, rows, drafters_of(nodes), parents, promised=promised_of(nodes))

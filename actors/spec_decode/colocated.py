@@ -80,6 +80,10 @@ class ColocatedDraft(AheadDraft):
             if followed := self._followed.get(stopped.seq_id):
                 followed.is_stopped = True
                 self._statistics.count("draft_stopped", stopped.stop)
+        if price := self._price:
+            num_tokens = sum(1 + len(row.tokens) for row in asked.verify.rows)
+            num_tokens += sum(len(row.tokens) for row in answer.chosen)
+            self._statistics.set(price=price.of(num_tokens))
         counts = {(row.drafter, row.what): row.num for row in answer.counts}
         self._statistics.count_nodes(counts)
         for step in answer.draft:
@@ -88,7 +92,8 @@ class ColocatedDraft(AheadDraft):
             )
             self.passes.append(DraftPasses(1, step.num_tokens, step.step_s))
         return {
-            row.seq_id: Proposal(row.tokens, (), row.drafter, row.parents) for row in answer.chosen
+            row.seq_id: Proposal(row.tokens, (), row.drafters, row.parents, promised=row.promised)
+            for row in answer.chosen
         }
 
     def _is_followed(self, sequence: Sequence) -> bool:

@@ -137,7 +137,9 @@ class LockstepDraft:
             elif asked.seq_id in self._num_told:
                 self._num_told[asked.seq_id] = asked.num_committed
         return {
-            row.seq_id: Proposal(row.tokens, row.rows, DRAFT) for row in answer.rows if row.tokens
+            row.seq_id: Proposal(row.tokens, row.rows, (DRAFT,) * len(row.tokens))
+            for row in answer.rows
+            if row.tokens
         }
 
     def _count(self, answer: ProposeReply, num_prompt_tokens: int = 0) -> None:

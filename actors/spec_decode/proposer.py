@@ -10,6 +10,7 @@ from typing import Protocol
 
 from outrider.actors.lookahead.controller import Controller
 from outrider.actors.lookahead.round_report import (
+    DRAFT,
     NOBODY,
     DraftChoice,
     DraftPasses,
@@ -37,9 +38,15 @@ class Proposal:
 
     tokens: tuple[TokenId, ...] = ()
     rows: tuple[SparseRow, ...] = ()  # one per token where it was drawn in rejection mode
-    drafter: str = NOBODY  # a name of the registry
+    drafters: tuple[str, ...] = ()  # of each token, a name of the registry
     parents: tuple[int, ...] = ()  # see transport/draft_tree.py
     agreed: int = 0  # ids before it that the text and what it is copied from have in common
+    promised: float = 0.0  # of its tokens, how many should be accepted by what chances are known
+
+    @property
+    def drafter(self) -> str:
+        """Who made it: the draft, where any of it is its own."""
+        return DRAFT if DRAFT in self.drafters else self.drafters[0] if self.drafters else NOBODY
 
     def along(self, node: int) -> tuple[TokenId, ...]:
         """The tokens down to this one; none for -1."""
@@ -103,6 +110,7 @@ class Proposer:
         num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in running)
         self.draft_length.told_k = told_k(num_telling)
         self._statistics.count("k_reason", choice.reason)
+        self._statistics.set(reason=choice.reason.value)
         self.draft.follow(running)
         if len(self._drafters) > len(running):
             alive = {sequence.seq_id for sequence in running}
@@ -145,7 +153,9 @@ class Proposer:
             drafter.extend(sequence.since(position))
             kept[kind.name] = drafter, sequence.num_committed
         tokens = drafter.propose(k)
-        return Proposal(tokens, (), kind.name, agreed=drafter.agreed) if tokens else NOTHING
+        if not tokens:
+            return NOTHING
+        return Proposal(tokens, (), (kind.name,) * len(tokens), agreed=drafter.agreed)
 
     def observe(
         self,

@@ -15,6 +15,7 @@ class Snapshot:
 
     num_drafted: int = 0
     num_accepted: int = 0
+    num_promised: float = 0.0  # that should have been accepted by their chances, where known
     num_tokens: int = 0  # committed: accepted, recovered and bonus
     num_rows: int = 0  # verdicts given; one per sequence and round
     num_target_passes: int = 0  # forwards of the target, prefill included
@@ -31,6 +32,9 @@ class Snapshot:
     target_forward_s: float = 0.0  # inside verify_s, as the next two
     verdict_s: float = 0.0
     target_host_s: float = 0.0  # edits, masks, log-probabilities
+    draft_wait_s: float = 0.0  # inside propose_s: for steps of the draft that were worth it
+    price: float = 0.0  # of the last round: tokens that one more node in its forward cost
+    reason: str = ""  # of the last round: why it drafted as far as it did
     events: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by (what, which)
 
     @property
@@ -105,6 +109,11 @@ class Statistics:
         with self._lock:
             for name, by in increments.items():
                 self._counts[name] += by
+
+    def set(self, **values: float | str) -> None:
+        """What the named ones of Snapshot are now."""
+        with self._lock:
+            self._counts |= values
 
     def count(self, what: str, which: str, by: int = 1) -> None:
         """Add to an event's count."""

@@ -105,14 +105,17 @@ def record_round(
     num_rows: int,
     num_prefill: int,
     target: tuple[float, Mapping[str, float]],
+    nodes: Mapping[str, float],
 ) -> None:
     """The coordinator's four steps between five bounds, and what the target did in them.
 
     What its device had no part in is drawn last, though some of it came before: only how long it
     took is known. Units: seconds of one monotonic clock; `target` is when it began, and its parts.
+    `nodes`: of trees, by drafter and what became of them; they stand at "verify".
     """
     for name, since, until in zip(STEPS, bounds, bounds[1:], strict=False):
-        trace.span("coordinator", name, since, until - since, num_rows=num_rows)
+        told = nodes if name == "verify" else {}
+        trace.span("coordinator", name, since, until - since, num_rows=num_rows, **told)
     since, parts = target
     for name, seconds in parts.items():
         trace.span("target", name, since, seconds, num_rows=num_rows, num_prefill=num_prefill)

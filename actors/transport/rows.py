@@ -133,7 +133,8 @@ class ChosenRow(MessagePart, frozen=True):
     seq_id: int
     tokens: tuple[TokenId, ...]
     parents: tuple[Count, ...]  # see transport/draft_tree.py
-    drafter: str
+    drafters: tuple[str, ...]  # of each token
+    promised: float  # of them, how many should be accepted
 
 
 class StepRow(MessagePart, frozen=True):

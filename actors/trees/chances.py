@@ -5,6 +5,7 @@ each drafter and edge, how often such a token was what the target drew there, an
 Whatever stood in a tree at a committed position counts, judged or not.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -44,15 +45,14 @@ def draft_edge(prob: float, rank: int, mode: int = 0) -> Edge:
     """
     if mode == PRIVATE and not rank:
         return DRAWN
-    level = sum(prob >= bound for bound in BOUNDS)
-    return level * NUM_RANKS + sum(rank >= begin for begin in RANKS) + mode
+    return bisect_right(BOUNDS, prob) * NUM_RANKS + bisect_right(RANKS, rank) + mode
 
 
 def copied_edge(agreed: int) -> Edge:
     """Of a token that is copied from a place, or out of a prediction, which has so many ids before
     it in common with the text.
     """
-    return sum(agreed >= begin for begin in AGREED)
+    return bisect_right(AGREED, agreed)
 
 
 @cache

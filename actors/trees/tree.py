@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
 
-from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES
+from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES, PREDICTION
 from outrider.actors.transport.rows import SparseRow
 from outrider.actors.trees.chances import Chances, Edge
 
@@ -164,7 +164,18 @@ def proposal_of(nodes: Sequence[TreeNode]) -> tuple[tuple[int, ...], tuple[int, 
     return tuple(node.token for node in nodes), () if is_chain else tuple(parents)
 
 
-def drafter_of(nodes: Sequence[TreeNode]) -> str:
-    """Who made this proposal: the draft, where any of it is its own."""
-    drafters = {drafter for node in nodes for drafter in node.edges}
-    return DRAFT if DRAFT in drafters else min(drafters)
+def drafters_of(nodes: Sequence[TreeNode]) -> tuple[str, ...]:
+    """One of each: the client, whose prediction is counted, before the draft, then the others."""
+    return tuple(
+        PREDICTION
+        if PREDICTION in node.edges
+        else DRAFT
+        if DRAFT in node.edges
+        else min(node.edges)
+        for node in nodes
+    )
+
+
+def promised_of(nodes: Sequence[TreeNode]) -> float:
+    """How many of them should be accepted, by their chances."""
+    return sum(node.chance for node in nodes)

@@ -22,7 +22,7 @@ from outrider.actors.transport.messages import (
     VerifyReply,
 )
 from outrider.actors.transport.rows import ChosenRow, VerifyRow
-from outrider.actors.trees.tree import TreeNode, drafter_of, proposal_of
+from outrider.actors.trees.tree import TreeNode, drafters_of, promised_of, proposal_of
 from outrider.actors.workers.ahead.lockstep_growth import LockstepGrowth
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
@@ -94,9 +94,9 @@ class ColocatedWorker:
         verdicts = self._target.handle(Verify(rows, message.verify.prefill))
         assert isinstance(verdicts, VerifyReply)
         told = tuple(
-            ChosenRow(row.seq_id, row.tokens, row.parents, drafter_of(chosen[row.seq_id]))
+            ChosenRow(row.seq_id, row.tokens, row.parents, drafters_of(nodes), promised_of(nodes))
             for row in rows
-            if row.seq_id in chosen
+            if (nodes := chosen.get(row.seq_id))
         )
         growth = self._growth
         try:

@@ -4,9 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outrider.clients.results import AnswerTimings, Chunk, TokenLogprob, TokenOrigin, Usage
+from outrider.clients.results import (
+    AnswerTimings,
+    Chunk,
+    ProposedTree,
+    TokenLogprob,
+    TokenOrigin,
+    Usage,
+)
 
-GUESSED = {"ngram": TokenOrigin.NGRAM, "prediction": TokenOrigin.PREDICTION}
+KNOWN = {str(origin): origin for origin in TokenOrigin}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +44,13 @@ def start_of(event: Mapping[str, Any]) -> Start:
 
 def chunk_of(event: Mapping[str, Any]) -> Chunk:
     """The value of a "chunk" event. Raises KeyError, TypeError or ValueError."""
-    token_ids = tuple(event["token_ids"])
-    num_drafted, num_accepted = event["num_drafted"], event["num_accepted"]
     return Chunk(
         index=event["index"],
         text=event["text"],
-        token_ids=token_ids,
-        origins=origins_of(len(token_ids), event["drafter"], num_drafted, num_accepted),
-        num_drafted=num_drafted,
-        num_accepted=num_accepted,
+        token_ids=tuple(event["token_ids"]),
+        origins=tuple(map(_origin, event["origins"])),
+        num_drafted=event["num_drafted"],
+        num_accepted=event["num_accepted"],
         k_reason=event["k_reason"],
         finish_reason=event["finish_reason"],
         logprobs=tuple(event.get("logprobs") or ()),
@@ -57,26 +62,8 @@ def chunk_of(event: Mapping[str, Any]) -> Chunk:
         ),
         reasoning_len=event.get("reasoning_len", 0),
         message=event.get("message"),
+        tree=None if (tree := event.get("tree")) is None else _tree(tree),
     )
-
-
-def origins_of(
-    num_tokens: int, drafter: str, num_drafted: int, num_accepted: int
-) -> tuple[TokenOrigin, ...]:
-    """Where the tokens of one commit came from; a stop rule may have cut it short.
-
-    Of three drafted tokens two were accepted, so the third token is the target's own:
-
-    >>> [str(origin) for origin in origins_of(3, "draft", 3, 2)]
-    ['accepted', 'accepted', 'recovered']
-    """
-    num_guessed = min(num_tokens, num_accepted)
-    if num_drafted == 0:
-        own = TokenOrigin.PLAIN
-    else:
-        own = TokenOrigin.RECOVERED if num_accepted < num_drafted else TokenOrigin.BONUS
-    guessed = GUESSED.get(drafter, TokenOrigin.ACCEPTED)  # a drafter that is newer than this client
-    return (guessed,) * num_guessed + (own,) * (num_tokens - num_guessed)
 
 
 def usage_of(event: Mapping[str, Any]) -> Usage:
@@ -100,6 +87,20 @@ def timings_of(event: Mapping[str, Any]) -> AnswerTimings | None:
     if told is None:
         return None
     return AnswerTimings(told["time_to_first_token_s"], told["decode_s"], told["tokens_per_s"])
+
+
+def _origin(word: str) -> TokenOrigin:
+    return KNOWN.get(word, TokenOrigin.DRAFT)  # a drafter that is newer than this client
+
+
+def _tree(tree: Mapping[str, Any]) -> ProposedTree:
+    return ProposedTree(
+        token_ids=tuple(tree["token_ids"]),
+        token_texts=tuple(tree["token_texts"]),
+        parents=tuple(tree["parents"]),
+        drafters=tuple(map(str, tree["drafters"])),
+        accepted=tuple(tree["accepted"]),
+    )
 
 
 def _pairs(pairs: Any) -> tuple[tuple[int, float], ...]:

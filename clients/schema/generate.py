@@ -26,7 +26,6 @@ from outrider.clients.schema.openai_responses import (
 )
 from outrider.clients.schema.template_fields import TemplateFields
 
-Drafter = Literal["draft", "ngram", "prediction", "none"]
 Ended = Literal["stop", "length"]
 Alternatives = list[tuple[int, float]]  # (id, log-probability), likeliest first
 
@@ -92,6 +91,9 @@ class GenerateRequest(GenerationFields, TemplateFields):
     )
     return_token_texts: bool | None = Field(
         default=None, description="true: what each token added to the text is told too"
+    )
+    return_trees: bool | None = Field(
+        default=None, description="true: a stream tells what was proposed in each round"
     )
     resume: Resume | None = Field(
         default=None,
@@ -185,6 +187,16 @@ class StartEvent(Reply):
     num_prompt_tokens: list[int]  # of each prompt
 
 
+class Tree(Reply):
+    """What was proposed in the round of a commit, all judged in one forward of the target."""
+
+    token_ids: list[int]
+    token_texts: list[str]  # each by itself
+    parents: list[int]  # of each token, an earlier one; -1 is the text before
+    drafters: list[str]  # of each token
+    accepted: list[int]  # which of the tokens, in the order of the text
+
+
 class ChunkEvent(Reply):
     """One commit of one choice."""
 
@@ -192,10 +204,14 @@ class ChunkEvent(Reply):
     index: int
     text: str
     token_ids: list[int]
-    drafter: Drafter
+    # Of each token: the drafter whose it was ("draft", "ngram", …); or of the target's own draws
+    # "recovered", in place of tokens that it rejected, "bonus", behind all that was proposed there,
+    # and "plain", where nothing was.
+    origins: list[str]
     num_drafted: int
     num_accepted: int
     k_reason: str
+    tree: Tree | None = omitted_if_none()  # where asked for and something was proposed
     token_texts: list[str] | None = omitted_if_none()  # together they are `text`
     # If it answers `messages`: characters of the choice's text so far, from its beginning, that are
     # thoughts and their marks; null while it is not known what it begins with.

@@ -11,15 +11,18 @@ Tokens a second of virtual time. Of several settings of a policy one is chosen i
 All are measured in the same later ones, behind 500 in which they may learn; of the controller those
 stand apart. That every policy writes the text of plain decoding is asserted.
 
-`chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the draft is made up:
-it is the target behind so many of all paths, and wrong behind the others. Asked for by --texts, and
-slow, since what is drafted the target computes. --costs makes drafting and hops so many times as
-dear. --measure prints this machine's curves of the demo pair; --beside prints what `ahead.py
+Without other wishes a text is run on the machines, at the temperatures and with the rows that make
+another world of it (USUAL). `chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the
+draft is made up: it is the target behind so many of all paths, and wrong behind the others; slow,
+since what is drafted the target computes. --costs makes drafting and hops so many times as dear.
+--measure prints this machine's curves of the demo pair; --beside prints what `ahead.py
 --streams 1 --json` measured, and the same in virtual time.
 """
 
 import argparse
 import asyncio
+import gc
+import itertools
 import json
 import os
 import statistics
@@ -36,7 +39,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before t
 import torch
 from simulator.machines import MACHINES, PAIRS, scaled
 from simulator.policies import POLICIES, Setting, present
-from simulator.texts import DEMO, MODELLED, NAMES, OF_SMOLLM2, Texts
+from simulator.texts import DEMO, MODELLED, OF_SMOLLM2, Texts
 from simulator.world import World
 
 from outrider.actors.lookahead.controller import Pipeline
@@ -45,8 +48,20 @@ from outrider.actors.lookahead.fixed import FixedController
 CHOOSE_FIRST, CHOOSE = 60, 300  # rounds in which a setting is chosen
 FIRST, ROUNDS = 500, 1500  # in which a policy is measured: those before do not count, it may learn
 QUICK = 4  # times fewer rounds, but for the first
-SHOWN = ("lockstep", "ahead", "best chain", "present")
-LARGE = ("loaded", "h100-8b/1b")
+SHOWN = ("lockstep", "ahead", "fixed budget", "present")
+ONE = tuple(name for name in MACHINES if name not in (*PAIRS, "loaded"))
+TARGETS = ("cpu-2", "h100-8b/1b", "h100x4-70b/1b")  # machines of which the draft's part is left out
+USUAL = {  # text → (machines, rows, temperatures), those that take longest first
+    "mixed": (((*ONE, "loaded"), (8,), (0, 1)),),
+    "questions": ((ONE, (1,), (0, 1)), (("loaded", "h100-8b/1b"), (64,), (0, 1))),
+    "held-out": ((ONE, (1,), (0, 1)),),
+    "chat": ((TARGETS, (1,), (0, 1)),),
+    "edits": ((TARGETS, (1,), (0, 1)),),
+    **{name: ((PAIRS, (1,), (0,)),) for name in MODELLED},
+    "wrong": ((ONE, (1,), (0,)),),
+}
+QUICK_MACHINES = ("cpu-2", "cpu-1", "cpu-2-neighbour", "h100-8b/1b", "one-gpu")
+QUICK_TEXTS = ("questions", "held-out")
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 REAL_ROUNDS = 300, 900
 REAL = {  # `ahead.py`'s variants
@@ -64,28 +79,27 @@ def measured(args, name):
     """All worlds of one text: their names, each with its policies' figures."""
     torch.set_num_threads(1)
     text, found = Texts(args.smollm2)[name], {}
-    for machine_name in args.machines:
-        if args.is_usual and (machine_name in PAIRS) != (name in MODELLED):
-            continue
+    for machine_name, num_rows, temperature in worlds(args, name):
         machine = MACHINES[machine_name]
         if args.costs != 1:
             machine = scaled(machine, args.costs)
-        for temperature in args.temperatures:
-            for num_rows in args.rows or usual_rows(machine_name, name, args.is_quick):
-                world = World(machine, text, temperature, num_rows)
-                rows = f"{num_rows} row" + "s" * (num_rows > 1)
-                title = f"{machine.name} · {name} · T={temperature:g} · {rows}"
-                found[title] = figures(world, args.is_quick)
-                print(line(title, found[title]), file=sys.stderr, flush=True)
+        world = World(machine, text, temperature, num_rows)
+        rows = f"{num_rows} row" + "s" * (num_rows > 1)
+        title = f"{machine.name} · {name} · T={temperature:g} · {rows}"
+        found[title] = figures(world, args.is_quick)
+        print(line(title, found[title]), file=sys.stderr, flush=True)
     return found
 
 
-def usual_rows(machine_name, name, is_quick):
-    """Where more rows at once are another world."""
-    if is_quick or name in OF_SMOLLM2 or name in MODELLED:
-        return [1]
-    is_large = machine_name in LARGE and name == "questions"
-    return [1, 8, 64] if is_large else [1, 8]
+def worlds(args, name):
+    """(machine, rows, temperature) of a text: what is wished for, else what is usual."""
+    usual = USUAL[name]
+    if args.is_quick:
+        usual = ((QUICK_MACHINES, (1,), (0, 1)),)
+    for machines, rows, temperatures in usual:
+        yield from itertools.product(
+            args.machines or machines, args.rows or rows, args.temperatures or temperatures
+        )
 
 
 def figures(world, is_quick):
@@ -100,6 +114,8 @@ def figures(world, is_quick):
         outcome = world.run(setting, first, max(60, more * rounds // share))
         for which, text in outcome.texts.items():
             assert texts.setdefault(which, text) == text, f"{name} wrote another text"
+        gc.collect()
+        gc.freeze()  # else each pass goes over all that was recorded
         return outcome
 
     for name, settings_of in POLICIES.items():
@@ -127,13 +143,13 @@ def table(found):
 
 
 def line(title, figure):
-    """In bold where the present default is below the best chain or plain decoding."""
+    """In bold where the present default is below the best of all others."""
     plain, present = figure["none"][0], figure["present"][0]
     cells = []
     for name in SHOWN:
         value, label, *_ = figure.get(name, (0.0, ""))
         cells.append(f"{value / plain:.2f} {label}".strip() if value else "–")
-    against = present / max(figure["best chain"][0], plain)
+    against = present / max(each[0] for name, each in figure.items() if name != "present")
     mark = "**" if against < 0.98 else ""
     cells += [f"{mark}{against:.2f}{mark}", f"{figure['present'][2] / plain:.2f}"]
     return f"| {title} | {plain:.1f} | {' | '.join(cells)} |"
@@ -226,8 +242,8 @@ def main():
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--beside", type=Path)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--machines", nargs="+", choices=MACHINES, default=list(MACHINES))
-    parser.add_argument("--texts", nargs="+", choices=[*NAMES, *MODELLED], default=None)
+    parser.add_argument("--machines", nargs="+", choices=MACHINES, default=None)
+    parser.add_argument("--texts", nargs="+", choices=list(USUAL), default=None)
     parser.add_argument("--temperatures", nargs="+", type=float, default=None)
     parser.add_argument("--rows", nargs="+", type=int, default=None)
     parser.add_argument("--costs", type=float, default=1.0)
@@ -239,9 +255,7 @@ def main():
     if args.beside:
         beside(args.beside)
         return
-    args.is_usual = not args.texts
-    args.texts = args.texts or (["questions", "held-out"] if args.is_quick else list(NAMES))
-    args.temperatures = args.temperatures or [0.0, 1.0]
+    args.texts = args.texts or (QUICK_TEXTS if args.is_quick else list(USUAL))
     args.smollm2 = None
     if set(args.texts) & set(OF_SMOLLM2):
         from real_model import RealModel

@@ -9,12 +9,9 @@ from clients.toy_server import ToyServer
 import outrider.clients.async_client as asynchronous
 import outrider.clients.client as blocking
 from outrider.clients.client import Client
-from outrider.clients.protocol import events
 
 
-@pytest.mark.parametrize(
-    ("module", "num_examples"), [(blocking, 9), (asynchronous, 4), (events, 1)], ids=str
-)
+@pytest.mark.parametrize(("module", "num_examples"), [(blocking, 9), (asynchronous, 4)], ids=str)
 def test_examples(
     module: ModuleType, num_examples: int, server: ToyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

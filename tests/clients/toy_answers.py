@@ -130,8 +130,6 @@ def _commits(
         text = text_of(ids[:end])
         chunk = _chunk(index, text[text_len:], ids[start:end], num_drafted, num_accepted)
         text_len = len(text)
-        if rng.random() < 0.2:
-            chunk["drafter"] = "ngram"
         if end == len(ids):
             chunk["finish_reason"] = "length"
         yield chunk
@@ -153,9 +151,16 @@ def _chunk(
         "index": index,
         "text": text,
         "token_ids": ids,
-        "drafter": "draft" if num_drafted else "none",
+        "origins": ["draft"] * min(num_accepted, len(ids))
+        + [_own(num_drafted, num_accepted)] * (len(ids) - num_accepted),
         "num_drafted": num_drafted,
         "num_accepted": num_accepted,
         "k_reason": "fixed",
         "finish_reason": None,
     }
+
+
+def _own(num_drafted: int, num_accepted: int) -> str:
+    if not num_drafted:
+        return "plain"
+    return "recovered" if num_accepted < num_drafted else "bonus"

@@ -10,8 +10,7 @@ from typing import Any
 
 from cluster.toy_engine import ToyEngine
 
-from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request
-from outrider.clients.protocol.events import origins_of
+from outrider.actors.scheduling.request import FinishReason, JudgedTree, OutputDelta, Request
 from outrider.clients.results import TokenOrigin
 
 SCRIPT = """`str.split(sep=None, maxsplit=-1)`
@@ -60,6 +59,9 @@ class Pieces:
         return "".join(map(self._piece, ids))
 
     decode_all = decode
+
+    def token_text(self, token_id: int) -> str:
+        return self.decode([token_id])
 
     def reads(self, name: str) -> bool:
         return False
@@ -118,13 +120,12 @@ class ScriptedEngine(ToyEngine):
                 if self.failure is not None and step == self.fails_after:
                     raise self.failure
                 ids, left = left[: num_accepted + 1], left[num_accepted + 1 :]
+                judged = (*ids[:num_accepted], *(0,) * num_drafted)[:num_drafted]
                 yield OutputDelta(
                     token_ids=ids,
                     logprobs=(-0.5,) * len(ids),
                     text=self.tokenizer.decode(ids),
-                    drafter=drafter,
-                    num_drafted=num_drafted,
-                    num_accepted=num_accepted,
+                    tree=JudgedTree(judged, (), (drafter,) * num_drafted, num_accepted - 1),
                     k_reason="priced",
                     finish_reason=None if left else FinishReason.LENGTH,
                 )
@@ -138,10 +139,10 @@ def origins(num_tokens: int) -> list[TokenOrigin]:
     """Where each token of a speculated recital comes from, as the SDK has it."""
     found: list[TokenOrigin] = []
     for drafter, num_drafted, num_accepted in _rounds(True):
-        num_new = min(num_accepted + 1, num_tokens - len(found))
-        found += origins_of(num_new, drafter, num_drafted, num_accepted)
-        if len(found) == num_tokens:
-            return found
+        own = "recovered" if num_accepted < num_drafted else "bonus" if num_drafted else "plain"
+        found += map(TokenOrigin, (drafter,) * num_accepted + (own,))
+        if len(found) >= num_tokens:
+            return found[:num_tokens]
     raise AssertionError
 
 

@@ -10,7 +10,14 @@ from typing import Any
 
 from outrider.actors.errors import InvalidRequest
 from outrider.actors.executor.supervisor import WorkerHealth, WorkerState
-from outrider.actors.scheduling.request import FinishReason, OutputDelta, Request, TokenLogprobs
+from outrider.actors.scheduling.request import (
+    NOTHING_JUDGED,
+    FinishReason,
+    JudgedTree,
+    OutputDelta,
+    Request,
+    TokenLogprobs,
+)
 from outrider.actors.scheduling.sampling_params import Grammar
 from outrider.actors.sizing.found import Found
 from outrider.actors.telemetry.statistics import Statistics
@@ -175,9 +182,14 @@ class ToyEngine:
             prompt_logprobs=()
             if count is None
             else tuple(TokenLogprobs(i, LOGPROB, alternatives(i, count)) for i in prompt),
-            drafter="prediction" if request.prediction_ids else "draft",
-            num_drafted=4,
-            num_accepted=max(0, len(ids) - 1),
+            tree=JudgedTree(
+                (*ids[:-1], *ids[:1] * (5 - len(ids))),
+                (),
+                ("prediction" if request.prediction_ids else "draft",) * 4,
+                len(ids) - 2,
+            )
+            if ids
+            else NOTHING_JUDGED,
             k_reason="fixed",
             queued_s=0.125 if step == 0 else None,
             num_cached=self.num_cached if step == 0 else 0,

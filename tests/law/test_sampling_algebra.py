@@ -130,7 +130,7 @@ async def test_a_good_prediction_is_worth_its_tokens(engine_of):
         asked = replace(request, prediction_ids=tuple(ids))
         chunks = [chunk async for chunk in engine.generate(asked)]
         assert [i for chunk in chunks for i in chunk.token_ids] == ids
-        assert {chunk.drafter for chunk in chunks if chunk.num_accepted} >= {"prediction"}
+        assert {origin for chunk in chunks for origin in chunk.origins} >= {"prediction"}
         assert len(chunks) < len(ids) / 8
 
 

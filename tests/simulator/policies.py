@@ -7,11 +7,15 @@ from simulator.machines import Machine
 
 from outrider.actors.lookahead.controller import Controller, Pipeline
 from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.latency_curve import TimeCurve
+from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.price_controller import PriceController
+from outrider.actors.lookahead.round_report import RoundReport
 
 ALONE, ALL = ("prediction", "draft"), ("prediction", "draft", "ngram")
 COPIES = ("prediction", "ngram")
-LOCKSTEP_KS, AHEAD_KS = (1, 2, 3, 4, 6, 8, 12), (2, 4, 6, 8, 12, 16)
+LOCKSTEP_KS, AHEAD_KS = (1, 2, 3, 4, 6, 8, 12), (2, 4, 8, 16)
+BUDGETS = (4, 8, 16, 32)  # nodes a round
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,43 @@ def ahead(machine: Machine, has_draft: bool) -> Sequence[Setting]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Budget(Price):
+    """So many nodes, whatever they cost; none is waited for."""
+
+    num_nodes: int = 0
+
+    def room(self, num_tokens: int) -> int:
+        return self.num_nodes
+
+    def worth(self, chances: Sequence[float], num_tokens: int) -> tuple[int, float]:
+        size = min(len(chances), self.num_nodes)
+        return size, sum(chances[:size])
+
+
+class FixedBudget(PriceController):
+    """Of all rows together."""
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__()
+        self._price = Budget(TimeCurve(), 0.0, num_nodes)
+
+    def price(self, num_rows: int) -> Price:
+        return self._price
+
+    def observe(self, report: RoundReport) -> None:
+        pass
+
+
+def budget(machine: Machine, has_draft: bool) -> Sequence[Setting]:
+    """The same tree without a price."""
+    if not has_draft or machine.is_shared:
+        return []
+    return [
+        Setting(Pipeline.AHEAD, lambda n=n: FixedBudget(n), ALL, label=f"n={n}") for n in BUDGETS
+    ]
+
+
 def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
     """As `outrider serve` comes: one tree, one price."""
     drafters, is_shared = ALL if has_draft else COPIES, has_draft and machine.is_shared
@@ -70,4 +111,10 @@ def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
     ]
 
 
-POLICIES = {"none": plain, "lockstep": lockstep, "ahead": ahead, "present": present}
+POLICIES = {
+    "none": plain,
+    "lockstep": lockstep,
+    "ahead": ahead,
+    "fixed budget": budget,
+    "present": present,
+}

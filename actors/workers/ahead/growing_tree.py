@@ -17,6 +17,11 @@ from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.kernels.contract.verdict import AcceptanceRule
 
 MAX_STEP_NODES = 64
+MODES = {
+    AcceptanceRule.GREEDY: 0,
+    AcceptanceRule.COUPLED: SAMPLED,
+    AcceptanceRule.REJECTION: PRIVATE,
+}
 LEAST = 0.3  # of the chance that is worth a place in a step, for a node to be offered
 
 
@@ -32,13 +37,15 @@ class GrowingTree:
     num_named: int = 0
     is_over: bool = False  # until the next GROW: there are no pages
     is_waiting: bool = False  # for a first verdict: it catches up, and is not grown yet
+    # Whether its tokens are drawn to be accepted or rejected by chance: a chain is proposed, and
+    # all else is what may come in its place.
+    is_drawn: bool = field(init=False)
+    mode: int = field(init=False)  # of its edges, see trees/chances.py
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether its tokens are drawn to be accepted or rejected by chance: a chain is proposed,
-        and all else is what may come in its place.
-        """
-        return acceptance_rule(self.sequence.row.sampling) is AcceptanceRule.REJECTION
+    def __post_init__(self) -> None:
+        rule = acceptance_rule(self.sequence.row.sampling)
+        self.is_drawn = rule is AcceptanceRule.REJECTION
+        self.mode = MODES[rule]
 
     @property
     def first(self) -> int:
@@ -98,8 +105,7 @@ def children_of(growing: GrowingTree, node: TreeNode) -> list[TreeNode]:
 
     What is not worth it now may be when the text has come nearer.
     """
-    mode = SAMPLED if growing.sequence.row.sampling.temperature > 0 else 0
-    mode, found = PRIVATE if growing.is_drawn else mode, []
+    mode, found = growing.mode, []
     num_offered = sum(DRAFT in child.edges for child in node.children.values())
     for rank in range(num_offered, len(node.guesses)):
         edge = draft_edge(node.prob, rank, mode)

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from outrider.actors.engine.info import EngineHealth
 from outrider.actors.executor.supervisor import WorkerState
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.telemetry.statistics import FORESEEN, Snapshot
 from outrider.cluster.api.metrics import names as names
 from outrider.cluster.api.metrics.names import Metric, MetricKind
@@ -119,6 +120,11 @@ class ServiceCollector(Collector):
         yield self._one(names.VERDICTS, seen.num_rows)
         yield self._one(names.DRAFT_TOKENS_COMPUTED, seen.num_draft_fed)
         yield self._one(names.DRAFT_TOKENS_WASTED, seen.num_draft_wasted)
+        yield self._one(names.PROMISED_TOKENS, seen.num_promised)
+        yield self._one(names.NODE_PRICE, seen.price)
+        yield self._one(names.DRAFT_WAIT_SECONDS, seen.draft_wait_s)
+        choices = (((reason.value,), int(seen.reason == reason)) for reason in Reason)
+        yield self._family(names.DRAFT_CHOICE, choices)
         for metric, event in (
             (names.TREE_LOOKUPS, FORESEEN),
             (names.ROUNDS_BY_REASON, "k_reason"),

@@ -142,6 +142,22 @@ TREE_NODES = _counter(
     "drafter",
     "result",
 )
+PROMISED_TOKENS = _counter(
+    "outrider:promised_tokens",
+    "Proposed tokens that should have been accepted by their chances, where those are known; "
+    "beside vllm:spec_decode_num_accepted_tokens it tells how true they are.",
+)
+NODE_PRICE = _gauge(
+    "outrider:node_price",
+    "Tokens that one more node in the target's forward cost in the last round that was priced.",
+)
+DRAFT_WAIT_SECONDS = _counter(
+    "outrider:draft_wait_seconds",
+    "Time in propose in which rounds waited for steps of the draft that were worth it.",
+)
+DRAFT_CHOICE = _gauge(
+    "outrider:draft_choice", "1 for why the last round drafted as far as it did.", "reason"
+)
 ROUNDS_BY_REASON = _counter(
     "outrider:rounds_by_reason", "Rounds by why they drafted as far as they did.", "reason"
 )

@@ -11,10 +11,11 @@
  * @property {string} text
  * @property {number[]} token_ids
  * @property {string[]} token_texts what each token added to `text`
- * @property {string} drafter who proposed: "draft", "ngram", "prediction" or "none"
+ * @property {string[]} origins of each token: whose it was
  * @property {number} num_drafted
  * @property {number} num_accepted
  * @property {string} k_reason
+ * @property {import("./tree.js").Tree} [tree] where something was proposed
  * @property {string | null} finish_reason
  * @property {number | null} [reasoning_len] of a chat: characters of the text so far, from its
  *   beginning, that are thoughts; null while it is not known what it begins with

@@ -71,15 +71,15 @@ export class RoundChart extends Chart {
     const top = Math.max(4, ...shown.map((round) => round.numDrafted));
     const step = WIDTH / Math.max(LEAST_ROUNDS, shown.length);
     const bars = new Map(["drafted", ...this.paths.keys()].map((name) => [name, ""]));
-    shown.forEach(({ numDrafted, numAccepted, proposer }, index) => {
-      const bar = (/** @type {string} */ name, /** @type {number} */ count) => {
+    shown.forEach(({ numDrafted, accepted }, index) => {
+      const bar = (/** @type {string} */ name, /** @type {number} */ count, from = 0) => {
         if (count === 0) return;
-        const height = (count / top) * HEIGHT;
-        const d = `M${at(index * step)} ${HEIGHT}v${at(-height)}h${at(step * 0.76)}v${at(height)}z`;
+        const [base, height] = [HEIGHT * (1 - from / top), (count / top) * HEIGHT];
+        const d = `M${at(index * step)} ${at(base)}v${at(-height)}h${at(step * 0.76)}v${at(height)}z`;
         bars.set(name, (bars.get(name) ?? "") + d);
       };
       bar("drafted", numDrafted);
-      bar(proposer, numAccepted);
+      accepted.forEach((origin, from) => bar(origin, 1, from));
     });
     for (const [name, d] of bars) this.path(name, d);
     const first = rounds.length - shown.length + 1;

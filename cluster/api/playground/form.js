@@ -74,7 +74,7 @@ export class Form {
    */
   body(input, seed, isSpeculated) {
     /** @type {Record<string, unknown>} */
-    const fields = { ...input, stream: true, return_token_texts: true };
+    const fields = { ...input, stream: true, return_token_texts: true, return_trees: true };
     for (const name of NUMBERS) {
       if (this.#value(name) !== "") fields[name] = Number(this.#value(name));
     }

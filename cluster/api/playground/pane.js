@@ -1,6 +1,6 @@
 /** One stream on the page: its coloured text and its figures. */
 
-import { originsOf } from "./origin.js";
+import { originOf } from "./origin.js";
 import { Tally } from "./tally.js";
 import { Thoughts } from "./thoughts.js";
 
@@ -118,13 +118,14 @@ export class Pane {
  * @returns {{span: HTMLElement, text: string}[]}
  */
 function tokens(chunk, round, why) {
-  const origins = originsOf(chunk);
+  const origins = chunk.origins.map(originOf);
   const { num_drafted: drafted, num_accepted: accepted } = chunk;
   const counts = drafted > 0 ? `${accepted} of ${drafted} accepted` : "nothing drafted";
   return chunk.token_texts.flatMap((text, index) => {
     if (text === "") return []; // an end token, or part of a character
     const span = said(text, `${origins[index]} · round ${round}: ${counts}${why}`);
     span.className = `token ${origins[index]}`;
+    span.dataset.round = String(round);
     return [{ span, text }];
   });
 }

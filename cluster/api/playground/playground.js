@@ -2,9 +2,10 @@
 
 import { Api, ServerError } from "./api.js";
 import { RoundChart, SpeedChart } from "./chart.js";
+import { TreeChart } from "./tree.js";
 import { Conversation } from "./conversation.js";
 import { Form } from "./form.js";
-import { ORIGINS } from "./origin.js";
+import { DRAFTERS, ORIGINS } from "./origin.js";
 import { Pane } from "./pane.js";
 import { firstDifference } from "./tally.js";
 
@@ -19,12 +20,14 @@ const on = new Pane(element("on"));
 const off = new Pane(element("off"));
 const speedChart = new SpeedChart(element("speed-chart"));
 const roundChart = new RoundChart(element("round-chart"));
+const treeChart = new TreeChart(element("tree-chart"));
 
 /** @type {import("./api.js").Capabilities | null} */
 let served = null;
 /** @type {AbortController | null} */
 let running = null;
 let asked = ""; // the message that the panes answer
+let chosenRound = 0; // whose tree is shown; 0 is the last one that has any
 /** @type {Pane[]} */
 let shown = []; // the panes in use; the first one has the charts' colours
 
@@ -77,6 +80,7 @@ async function streams(stop) {
         ]
       : [[on, wish === "on"]];
   shown = plan.map(([pane]) => pane);
+  chosenRound = 0;
   element("off").hidden = wish !== "both";
   element("panes").classList.toggle("both", wish === "both");
   for (const [pane, isSpeculated] of plan) {
@@ -162,7 +166,25 @@ function draw() {
     const place = /** @type {HTMLElement} */ (element("legend").querySelector(`.${origin} output`));
     place.textContent = String(on.tally.origins.get(origin));
   }
+  for (const drafter of DRAFTERS) {
+    const place = /** @type {HTMLElement} */ (element("legend").querySelector(`.${drafter} small`));
+    const judged = on.tally.judged.get(drafter);
+    place.textContent = judged ? `of ${judged}` : "";
+  }
+  const { rounds } = on.tally;
+  const round = chosenRound || 1 + rounds.findLastIndex(({ tree }) => tree !== null);
+  treeChart.draw(rounds[round - 1]?.tree ?? null, round);
   if (running !== null) requestAnimationFrame(draw);
+}
+
+/**
+ * The tree of the round of the token that the pointer or a finger is at.
+ * @param {Event} event
+ */
+function choose(event) {
+  const round = Number(/** @type {HTMLElement} */ (event.target).dataset?.round ?? 0);
+  if (on.tally.rounds[round - 1]?.tree) chosenRound = round;
+  if (running === null) draw();
 }
 
 /** @param {Error | null} error */
@@ -222,6 +244,8 @@ function adapt() {
 element("run").addEventListener("click", () => (running === null ? run() : running?.abort()));
 element("reply").addEventListener("click", reply);
 element("restart").addEventListener("click", restart);
+element("on").addEventListener("pointerover", choose);
+element("on").addEventListener("focusin", choose);
 for (const choice of document.getElementsByName("input")) choice.addEventListener("change", adapt);
 element("key").addEventListener("change", (event) => {
   api.key = /** @type {HTMLInputElement} */ (event.target).value;

@@ -2,11 +2,11 @@
  * What the chunks of one stream add up to. Takes the time as an argument; knows of no page.
  *
  * @typedef {import("./origin.js").Origin} Origin
- * @typedef {{numDrafted: number, numAccepted: number, proposer: Origin}} Round
+ * @typedef {{numDrafted: number, accepted: Origin[], tree: import("./tree.js").Tree | null}} Round
  * @typedef {{time_s: number, rate: number}} Speed tokens/s over the window that ends at `time_s`
  */
 
-import { ORIGINS, originsOf, proposerOf } from "./origin.js";
+import { DRAFTERS, ORIGINS, originOf } from "./origin.js";
 
 const WINDOW_S = 0.5;
 const SAMPLE_S = 0.05; // the chart's resolution
@@ -20,6 +20,7 @@ export class Tally {
   /** @type {Speed[]} */
   speeds = [];
   origins = new Map(ORIGINS.map((origin) => [origin, 0]));
+  judged = new Map(DRAFTERS.map((drafter) => [drafter, 0])); // proposed tokens that were looked at
   /** @type {Map<string, number>} */
   reasons = new Map(); // rounds by why they drafted so many
   /** @type {string | null} */
@@ -47,9 +48,11 @@ export class Tally {
     this.finishReason = chunk.finish_reason;
     this.message = chunk.message ?? null;
     this.reasoningLen = chunk.reasoning_len ?? this.reasoningLen;
-    const { num_drafted: numDrafted, num_accepted: numAccepted } = chunk;
-    this.rounds.push({ numDrafted, numAccepted, proposer: proposerOf(chunk) });
-    for (const origin of originsOf(chunk)) count(this.origins, origin);
+    const { num_drafted: numDrafted, num_accepted: numAccepted, tree = null } = chunk;
+    const origins = chunk.origins.map(originOf);
+    this.rounds.push({ numDrafted, accepted: origins.slice(0, numAccepted), tree });
+    for (const origin of origins) count(this.origins, origin);
+    for (const drafter of tree?.drafters ?? []) count(this.judged, originOf(drafter));
     count(this.reasons, chunk.k_reason);
     this.#arrivals.push({ time_s: now_s, numTokens: this.tokenIds.length });
   }
@@ -96,7 +99,7 @@ export class Tally {
   get acceptance() {
     const numDrafted = sum(this.rounds.map((round) => round.numDrafted));
     if (numDrafted === 0) return null;
-    return sum(this.rounds.map((round) => round.numAccepted)) / numDrafted;
+    return sum(this.rounds.map((round) => round.accepted.length)) / numDrafted;
   }
 
   get tokensPerRound() {

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from outrider.actors.scheduling.request import OutputDelta, TokenLogprobs
+from outrider.actors.scheduling.request import JudgedTree, OutputDelta, TokenLogprobs
+from outrider.actors.transport.draft_tree import parent_rows
 from outrider.clients.schema.generate import GenerateRequest, PromptToken
 from outrider.cluster.api.errors import envelope_of
 from outrider.cluster.api.request.body import MSGPACK
@@ -51,6 +52,7 @@ class NativeEvents:
         self._job = job
         self._has_logprobs = body.logprobs is not None
         self._has_alternatives = bool(body.logprobs)
+        self._has_trees = body.return_trees
         self._counter = UsageCounter.of(job)
         self._texts = texts
         self._token_texts: list[TokenTexts] = []  # by choice, if asked for
@@ -77,7 +79,7 @@ class NativeEvents:
             "index": index,
             "text": chunk.text,
             "token_ids": chunk.token_ids,
-            "drafter": chunk.drafter,
+            "origins": chunk.origins,
             "num_drafted": chunk.num_drafted,
             "num_accepted": chunk.num_accepted,
             "k_reason": chunk.k_reason,
@@ -85,6 +87,8 @@ class NativeEvents:
         }
         if self._token_texts:
             event["token_texts"] = self._token_texts[index].of(chunk)
+        if self._has_trees and chunk.num_drafted:
+            event["tree"] = self._tree(chunk.tree)
         if self._texts is not None:
             event |= self._read(self._texts[index], chunk)
         if self._has_logprobs:
@@ -95,6 +99,16 @@ class NativeEvents:
             told = prompt_tokens(chunk.prompt_logprobs)
             event["prompt_logprobs"] = [token.model_dump() for token in told]
         return self._encode(event)
+
+    def _tree(self, tree: JudgedTree) -> dict[str, Any]:
+        tokenizer, rows = self._job.engine.tokenizer, parent_rows(len(tree.token_ids), tree.parents)
+        return {
+            "token_ids": tree.token_ids,
+            "token_texts": [tokenizer.token_text(token_id) for token_id in tree.token_ids],
+            "parents": [row - 1 for row in rows],
+            "drafters": tree.drafters,
+            "accepted": list(tree.accepted),
+        }
 
     def _read(self, text: ChatText, chunk: OutputDelta) -> dict[str, Any]:
         text.push(chunk)

@@ -5,6 +5,7 @@ nothing of HTTP.
 import time
 from collections import Counter
 
+from outrider.actors.lookahead.round_report import PREDICTION
 from outrider.actors.scheduling.request import OutputDelta
 from outrider.clients.schema.openai_responses import (
     CompletionTokensDetails,
@@ -61,9 +62,11 @@ class UsageCounter:
         self._k_reasons[chunk.k_reason] += 1
         if chunk.num_drafted:
             self._steps[chunk.num_drafted, chunk.num_accepted] += 1
-        if chunk.drafter == "prediction":
-            self._num_predicted += chunk.num_drafted
-            self._num_predicted_accepted += chunk.num_accepted
+        tree = chunk.tree
+        if PREDICTION in tree.drafters:
+            self._num_predicted += tree.drafters.count(PREDICTION)
+            accepted = (tree.drafters[at] for at in tree.accepted)
+            self._num_predicted_accepted += sum(name == PREDICTION for name in accepted)
 
     def usage(self) -> CompletionUsage:
         """OpenAI's counts."""

@@ -33,6 +33,7 @@ FILES = (
     "playground.js",
     "tally.js",
     "thoughts.js",
+    "tree.js",
 )
 HEADERS = {
     "cache-control": "no-cache",  # kept, and asked for anew each time by its ETag

@@ -1,4 +1,4 @@
-"""`outrider bench engine`: what drafting is worth here, and what the controller would expect."""
+"""`outrider bench engine`: what drafting is worth here, and how true its chances are."""
 
 import asyncio
 import json
@@ -19,10 +19,11 @@ from outrider.cluster.terminal.console import errors_in_a_line, report
 from outrider.cluster.terminal.flags import config_flags
 
 if TYPE_CHECKING:
-    from outrider.cluster.bench.sweep.promise import Point
+    from outrider.cluster.bench.sweep.point import Point
     from outrider.cluster.bench.sweep.sweep import Cell, SweepPlan
 
-Row = tuple["Cell", "Point", float]
+Row = tuple["Cell", "Point"]
+WARM_UP = {"tree": 8}  # times that a point runs before it is measured, to learn its price; else 1
 
 
 def engine(
@@ -35,7 +36,8 @@ def engine(
         list[int] | None, typer.Option("--k", help="Guessed tokens; repeatable. 1, 2, 4 and 6.")
     ] = None,
     drafter: Annotated[
-        list[str] | None, typer.Option(help="none, ngram or draft; repeatable. All.")
+        list[str] | None,
+        typer.Option(help="none, ngram, draft or tree, which is all by price; repeatable. All."),
     ] = None,
     verification: Annotated[
         list[VerificationMode] | None, typer.Option(help="Repeatable; both if not given.")
@@ -86,18 +88,16 @@ async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
     from outrider.cluster.deploy.settings import engine_config
 
     usual = engine_config(config)
-    fixed: dict[str, object] = {
-        "lookahead": "fixed",
-        "pipeline": "lockstep",
-        "is_colocated": False,
+    own = {"max_batch": max(plan.batches)}
+    fixed = own | {"lookahead": "fixed", "pipeline": "lockstep"}
+    updates: dict[DrafterChoice, dict[str, object]] = {
+        DrafterChoice.NGRAM: {**fixed, "drafters": ("ngram",)},
+        DrafterChoice.DRAFT: {**fixed, "drafters": ("draft",)},
+        DrafterChoice.TREE: {**own},
     }
-    fixed["max_batch"] = max(plan.batches)
     configs = {
-        drafter: replace(
-            usual,
-            options=usual.options.model_copy(update={**fixed, "drafters": (drafter.value,)}),
-        )
-        for drafter in (DrafterChoice.NGRAM, DrafterChoice.DRAFT)
+        drafter: replace(usual, options=usual.options.model_copy(update=update))
+        for drafter, update in updates.items()
     }
     engines: dict[DrafterChoice, Engine] = {}
     cells, measured = list(plan.cells()), {}
@@ -110,64 +110,39 @@ async def _run(config: Config, plan: "SweepPlan") -> list[Row]:
             for cell in cells:
                 progress.stage(_words(cell))
                 engine = engines.get(cell.drafter) or next(iter(engines.values()))
-                for _ in range(2):  # the first warms up
+                for _ in range(1 + WARM_UP.get(cell.drafter, 1)):
                     measured[cell] = await measure(engine, cell, asked, plan.num_tokens)
-    return _promised(measured)
+    return list(measured.items())
 
 
 def _words(cell: "Cell") -> str:
-    who = cell.drafter if not cell.k else f"{cell.drafter} k={cell.k}"
+    who = cell.drafter.value if not cell.k else f"{cell.drafter} k={cell.k}"
     how = f", {cell.verification}" if cell.temperature and cell.k else ""
     return f"batch {cell.batch}, temperature {cell.temperature:g}, {who}{how}"
 
 
-def _promised(measured: "dict[Cell, Point]") -> list[Row]:
-    """With the model's word for each: its group is all of one load, drafter and verification."""
-    from outrider.cluster.bench.sweep.promise import promises
-    from outrider.cluster.bench.sweep.sweep import DrafterChoice
-
-    rows: list[Row] = []
-    for cell, part in measured.items():
-        load = (cell.batch, cell.temperature)
-        group = [
-            (other, one)
-            for other, one in measured.items()
-            if (other.batch, other.temperature) == load
-            and (not other.k or (other.drafter, other.verification)
-                 == (cell.drafter, cell.verification))
-        ]  # fmt: skip
-        said = promises([one for _, one in group], is_draft=cell.drafter is DrafterChoice.DRAFT)
-        rows.append((cell, part, said[[other for other, _ in group].index(cell)]))
-    return rows
-
-
 def _show(rows: list[Row]) -> None:
-    title = "tokens/s measured and promised by the controller's model; milliseconds a round"
+    title = "tokens/s; tokens a row, and as chances promised; milliseconds a round"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     left = ("verdict", "drafter")
-    for name in ("batch", "T", *left, "k", "tokens/s", "model", "a row", "accepted", "verify",
-                 "draft", "rest"):  # fmt: skip
+    for name in ("batch", "T", *left, "k", "tokens/s", "a row", "promised", "accepted",
+                 "verify", "draft", "rest"):  # fmt: skip
         table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
-    for cell, part, promised in rows:
+    for cell, part in rows:
         table.add_row(
             f"{cell.batch}",
             f"{cell.temperature:g}",
-            cell.verification.value if cell.temperature and cell.k else "",
+            cell.verification.value if cell.temperature and cell.k != 0 else "",
             cell.drafter.value,
-            f"{cell.k}",
+            "" if cell.k is None else f"{cell.k}",
             f"{part.tokens_per_s:.0f}",
-            f"{promised:.0f}",
             f"{part.tokens_per_row:.2f}",
-            f"{part.acceptance:.0%}" if cell.k else "",
+            f"{part.promised_per_row:.2f}" if part.promised_per_row else "",
+            "" if cell.k == 0 else f"{part.acceptance:.0%}",
             *(f"{1e3 * each:.2f}" for each in (part.verify_s, part.draft_s, part.rest_s)),
         )
     Console(highlight=False).print(table)
 
 
-def _document(cell: "Cell", part: "Point", promised: float) -> dict[str, Any]:
-    return {
-        **asdict(cell),
-        **asdict(part),
-        "rest_s": part.rest_s,
-        "promised_tokens_per_s": promised,
-    }
+def _document(cell: "Cell", part: "Point") -> dict[str, Any]:
+    return {**asdict(cell), **asdict(part), "rest_s": part.rest_s}

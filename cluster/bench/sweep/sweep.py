@@ -1,4 +1,4 @@
-"""The engine alone, over what can be drafted: measured, and as the controller's model has it.
+"""The engine alone, over what can be drafted: what was promised, and what came of it.
 
 Only decoding is measured: from when every stream has begun until the first one ends, so the batch
 is whole all the time. Draft and target take turns in this process.
@@ -21,7 +21,7 @@ from outrider.actors.scheduling.sampling_params import (
     VerificationMode,
 )
 from outrider.cluster.bench.prompts import Ids
-from outrider.cluster.bench.sweep.promise import Point
+from outrider.cluster.bench.sweep.point import Point
 
 
 class DrafterChoice(StrEnum):
@@ -30,6 +30,7 @@ class DrafterChoice(StrEnum):
     NONE = "none"
     NGRAM = "ngram"
     DRAFT = "draft"
+    TREE = "tree"  # all together, as much as the price says
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Cell:
     temperature: float
     verification: VerificationMode
     drafter: DrafterChoice
-    k: int
+    k: int | None  # None where the price decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class SweepPlan:
                 yield Cell(num_rows, temperature, modes[0], DrafterChoice.NONE, 0)
                 for drafter in self.drafters:
                     for mode in modes if drafter is not DrafterChoice.NONE else ():
-                        for k in self.ks:
+                        for k in self.ks if drafter is not DrafterChoice.TREE else (None,):
                             yield Cell(num_rows, temperature, mode, drafter, k)
 
 

@@ -117,7 +117,19 @@ PANELS = (
         names.TREE_NODES.help,
     ),
     Panel(
-        "Why this k",
+        "Accepted, of what chances promised",
+        "percentunit",
+        {"accepted": share(_rate(names.NUM_ACCEPTED_TOKENS), _rate(names.PROMISED_TOKENS))},
+        "1 where the chances of what is proposed are true.",
+    ),
+    Panel(
+        "Price of a node",
+        "short",
+        {"{{replica}}": _now(names.NODE_PRICE, REPLICA)},
+        names.NODE_PRICE.help,
+    ),
+    Panel(
+        "Why so much is drafted",
         "short",
         {"{{reason}}": _rate(names.ROUNDS_BY_REASON, "reason")},
         names.ROUNDS_BY_REASON.help,

@@ -10,7 +10,7 @@ from outrider.cluster.terminal.chat.word_wrap import Piece, WordWrap
 from outrider.cluster.terminal.console import stderr
 
 COLOURS = {
-    TokenOrigin.ACCEPTED: ("green", "drafted"),
+    TokenOrigin.DRAFT: ("green", "drafted"),
     TokenOrigin.NGRAM: ("cyan", "copied"),
     TokenOrigin.RECOVERED: ("yellow", "corrected"),
     TokenOrigin.BONUS: ("blue", "bonus"),

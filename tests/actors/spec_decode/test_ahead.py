@@ -95,7 +95,7 @@ def tree_of(draft, sequence):
 async def test_in_rejection_mode_the_chain_is_what_was_drawn(draft, k, expected):
     sequence = decoding(k=k, **REJECTION)
     tree_of(draft, sequence)
-    copied = Proposal((5, 6), (), "ngram")
+    copied = Proposal((5, 6), (), ("ngram", "ngram"))
     plan = SchedulerOutput([sequence])
     found = (await draft.propose(plan, {}, lambda _: copied))[7]
     assert (found.tokens, found.rows) == (expected, ROWS[: len(expected)])
@@ -121,7 +121,7 @@ async def test_a_step_is_waited_for_where_it_is_worth_its_time(
 
 
 async def test_where_nothing_was_drawn_another_drafter_has_the_chain(draft):
-    sequence, copied = decoding(k=3, **REJECTION), Proposal((5, 6), (), "ngram")
+    sequence, copied = decoding(k=3, **REJECTION), Proposal((5, 6), (), ("ngram", "ngram"))
     draft.follow([sequence])
     found = await draft.propose(SchedulerOutput([sequence]), {}, lambda _: copied)
     assert found == {7: copied}

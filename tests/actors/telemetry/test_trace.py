@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from outrider.actors.engine.delivery import Commit, nodes_told
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.telemetry.trace import Trace
+from outrider.actors.spec_decode.proposer import Proposal
+from outrider.actors.telemetry.trace import Trace, record_round
+from outrider.actors.transport.rows import VerdictRow
 
 
 def read(path):
@@ -91,3 +94,24 @@ def test_closing_twice_writes_once(tmp_path):
 def test_a_file_that_cannot_be_written_is_refused_before_the_run(tmp_path):
     with pytest.raises(InvalidConfig, match=r"cannot be written.*nowhere"):
         Trace(tmp_path / "nowhere" / "trace.json")
+
+
+def test_a_round_tells_what_was_judged_and_what_came_of_it(tmp_path):
+    drafters = ("draft", "ngram", "draft")
+    proposal = Proposal((5, 6, 7), (), drafters, (0, 1, 0), promised=1.25)
+    verdict = VerdictRow(1, 1, 2, 9, (0.0,) * 3, "")
+    commit = Commit(None, (5, 7, 9), None, proposal, verdict, "priced", None)
+    with Trace(tmp_path / "trace.json") as trace:
+        record_round(
+            trace,
+            bounds=(0.0, 1.0, 2.0, 3.0, 4.0),
+            num_rows=1,
+            num_prefill=0,
+            target=(2.0, {"forward": 0.5}),
+            nodes=nodes_told([commit]),
+        )
+    spans = {e["name"]: e for e in read(tmp_path / "trace.json")[1]["traceEvents"]}
+    told = {"draft_judged": 2, "draft_accepted": 2, "draft_wasted": 0, "promised": 1.25}
+    told |= {"ngram_judged": 1, "ngram_accepted": 0, "ngram_wasted": 1, "num_rows": 1}
+    assert spans["verify"]["args"] == told
+    assert spans["propose"]["args"] == {"num_rows": 1}

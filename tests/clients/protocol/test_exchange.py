@@ -85,7 +85,8 @@ def told(exchange: Exchange, *events: dict[str, Any]) -> list[Chunk]:
 
 def chunk(ids: Sequence[int], text: str, index: int = 0, **other: Any) -> dict[str, Any]:
     """A chunk event of undrafted tokens."""
-    fields = {"drafter": "none", "num_drafted": 0, "num_accepted": 0, "k_reason": "off"}
+    fields = {"num_drafted": 0, "num_accepted": 0, "k_reason": "off"}
+    fields["origins"] = ["plain"] * len(ids)
     event = {"type": "chunk", "index": index, "text": text, "token_ids": list(ids), **fields}
     return {**event, "finish_reason": None, **other}
 

@@ -1,6 +1,7 @@
 """Replies and errors from bytes, and where tokens came from."""
 
 import json
+from typing import Any
 
 import msgpack
 import pytest
@@ -18,8 +19,9 @@ from outrider.clients.errors import (
     UnexpectedReply,
 )
 from outrider.clients.protocol.calls import HEALTH, MODELS
-from outrider.clients.protocol.events import origins_of
+from outrider.clients.protocol.events import chunk_of
 from outrider.clients.protocol.wire import error_of
+from outrider.clients.results import TokenOrigin
 
 DETAIL = {"message": "Got k=17, expected 0 ≤ k ≤ 16", "type": "t", "param": "k", "code": "c"}
 JSON = {"content-type": "application/json; charset=utf-8"}
@@ -118,26 +120,24 @@ def test_a_replica_that_is_not_well_is_no_error() -> None:
         HEALTH.read(200, JSON, b"{}")
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "drafter", "num_drafted", "num_accepted", "letters"),
-    [
-        (1, "none", 0, 0, "p"),
-        (1, "draft", 3, 0, "r"),
-        (3, "draft", 3, 2, "aar"),
-        (4, "draft", 3, 3, "aaab"),
-        (2, "draft", 3, 3, "aa"),  # cut by a stop rule
-        (3, "ngram", 2, 2, "nnb"),
-        (3, "prediction", 4, 2, "PPr"),
-        (2, "eagle", 1, 1, "ab"),  # a drafter that is newer than the client
-        (0, "none", 0, 0, ""),
-    ],
-)
-def test_origins(
-    num_tokens: int, drafter: str, num_drafted: int, num_accepted: int, letters: str
-) -> None:
-    names = {"accepted": "a", "ngram": "n", "prediction": "P", "recovered": "r", "bonus": "b"}
-    origins = origins_of(num_tokens, drafter, num_drafted, num_accepted)
-    assert "".join(names.get(origin, "p") for origin in origins) == letters
+def test_a_chunk_tells_of_each_token_whose_it_is() -> None:
+    event: dict[str, Any] = {"index": 0, "text": "ab", "token_ids": [1, 2, 3], "num_drafted": 3}
+    event |= {"num_accepted": 2, "k_reason": "priced", "finish_reason": None}
+    event["origins"] = ["ngram", "eagle", "bonus"]  # eagle is newer than the client
+    plain = chunk_of(event)
+    assert plain.origins == (TokenOrigin.NGRAM, TokenOrigin.DRAFT, TokenOrigin.BONUS)
+    assert plain.tree is None
+    event["tree"] = {
+        "token_ids": [1, 9, 2],
+        "token_texts": ["a", "z", "b"],
+        "parents": [-1, -1, 0],
+        "drafters": ["ngram", "draft", "eagle"],
+        "accepted": [0, 2],
+    }
+    tree = chunk_of(event).tree
+    assert tree is not None
+    assert (tree.parents, tree.drafters) == ((-1, -1, 0), ("ngram", "draft", "eagle"))
+    assert [tree.token_texts[at] for at in tree.accepted] == ["a", "b"]
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:

@@ -62,6 +62,8 @@ async def test_what_load_tools_read(service: Service) -> None:
 async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> None:
     statistics, app = engine.statistics, create_app(service)
     statistics.add(schedule_s=1, propose_s=2, verify_s=4, commit_s=1, target_forward_s=3)
+    statistics.add(num_promised=3.5, draft_wait_s=0.25)
+    statistics.set(price=0.125, reason="slower")
     statistics.add(num_prompt_tokens=30, num_cached_tokens=20, num_preempted=2)
     statistics.add(verdict_s=0.5, draft_step_s=1.5, num_draft_fed=9, num_accepted=4, num_rows=5)
     for what, which, count in [
@@ -81,6 +83,11 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     assert found["outrider:target_idle_fraction"] == 1 - 3.5 / 8
     assert found["outrider:draft_tokens_wasted_total"] == 5
     assert found["outrider:verdicts_total"] == 5
+    assert found["outrider:promised_tokens_total"] == 3.5
+    assert found["outrider:node_price"] == 0.125
+    assert found["outrider:draft_wait_seconds_total"] == 0.25
+    assert found["outrider:draft_choice/slower"] == 1
+    assert sum(v for name, v in found.items() if "draft_choice" in name) == 1
     assert found["outrider:tree_lookups_total/hit"] == 7
     assert found["outrider:tree_lookups_total/late"] == 1
     assert found["outrider:tree_nodes_total/ngram/judged"] == 11

@@ -131,9 +131,7 @@ def test_compare_refuses(flags: list[str], words: str) -> None:
     assert words in result.stderr
 
 
-def test_engine_sweeps_and_says_what_the_controller_expects(
-    pair: list[str], tmp_path: Path
-) -> None:
+def test_engine_sweeps_and_says_what_chances_promised(pair: list[str], tmp_path: Path) -> None:
     file = tmp_path / "sweep.json"
     flags = ["--batch", "2", "--k", "2", "--tokens", "24", "--json", str(file)]
     result = runner.invoke(app, ["bench", "engine", *pair, *flags])
@@ -143,14 +141,21 @@ def test_engine_sweeps_and_says_what_the_controller_expects(
         (0.0, "none", "coupled"),
         (0.0, "ngram", "coupled"),
         (0.0, "draft", "coupled"),
+        (0.0, "tree", "coupled"),
         (1.0, "none", "coupled"),
-        *((1.0, who, how) for who in ("ngram", "draft") for how in ("coupled", "rejection")),
+        *(
+            (1.0, who, how)
+            for who in ("ngram", "draft", "tree")
+            for how in ("coupled", "rejection")
+        ),
     ]
     for one in cells:
         assert one["num_rows"] == pytest.approx(2), "the batch is whole all the time"
         assert one["tokens_per_s"] > 0
-        assert one["promised_tokens_per_s"] > 0
-        assert (one["draft_s"] > 0) == (one["drafter"] == "draft")
+        assert (one["draft_s"] > 0) == (one["drafter"] in ("draft", "tree"))
+        is_chance_known = one["drafter"] in ("draft", "tree") and one["verification"] == "coupled"
+        if is_chance_known:
+            assert 1 < one["promised_per_row"] < 2 * one["tokens_per_row"]
     refused = runner.invoke(app, ["bench", "engine", *pair, "--drafter", "drafty"])
     assert refused.exit_code == 2
-    assert "accepted: none, ngram, draft" in refused.stderr
+    assert "accepted: none, ngram, draft, tree" in refused.stderr

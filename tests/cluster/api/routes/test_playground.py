@@ -3,12 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import cycle, islice
 from typing import Any
 
 import pytest
 from cluster.browser import Browser, colours, is_near
 from cluster.live_site import Site, served
-from cluster.scripted_engine import SCRIPT, Pieces, ScriptedEngine, origins
+from cluster.scripted_engine import ROUNDS, SCRIPT, Pieces, ScriptedEngine, origins
 from selenium.webdriver.common.keys import Keys
 
 from outrider.actors.errors import Overloaded
@@ -16,7 +17,7 @@ from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of
 
-ORIGINS = ("accepted", "ngram", "prediction", "recovered", "bonus")  # those that are coloured
+ORIGINS = ("draft", "ngram", "prediction", "recovered", "bonus")  # those that are coloured
 NUM_TOKENS = len(Pieces(SCRIPT).script)
 SECRET = "sk-test-0001"
 
@@ -73,6 +74,34 @@ def test_every_token_has_its_origin(page: Browser) -> None:
     counts = Counter(map(str, expected))
     assert set(counts) == {*ORIGINS, "plain"}
     assert {o: int(page.find(f"#legend li.{o} output").text) for o in counts} == counts
+    judged = {drafter: 0 for drafter, *_ in ROUNDS}
+    for drafter, num_drafted, _ in islice(cycle(ROUNDS), int(page.find("#round-chart .to").text)):
+        judged[drafter] += num_drafted
+    for drafter in ("draft", "ngram", "prediction"):
+        assert page.find(f"#legend li.{drafter} small").text == f"of {judged[drafter]}"
+
+
+def test_the_tree_of_a_round_is_drawn(page: Browser) -> None:
+    assert not page.find("#tree-chart").is_displayed()
+    page.find("#run").click()
+    status(page, "Done")
+    words = (
+        "return [...document.querySelectorAll('.tree text')].map((t) => t.getAttribute('class'))"
+    )
+    assert page.find("#tree-chart").is_displayed(), "the last one's"
+    page.run("document.querySelector('[data-round=\"3\"]').focus()")
+    assert page.run(words) == ["kept ngram"] * 6
+    page.run("document.querySelector('[data-round=\"2\"]').focus()")
+    assert page.find("#tree-chart .which").text == "round 2: 1 of 4 accepted"
+    assert page.run(words) == ["kept draft", *["wasted"] * 3]
+    places = """const { placesOf } = await import('./playground/tree.js');
+        return placesOf([-1, 0, 0, 1, -1])"""
+    found = page.driver.execute_async_script(
+        f"const done = arguments[arguments.length - 1]; (async () => {{ {places} }})().then(done)"
+    )
+    assert [(place["column"], place["line"]) for place in found] == [
+        (0, 0), (1, 0), (1, 1), (2, 0), (0, 2),
+    ]  # fmt: skip
 
 
 def test_origins_are_told_by_colour_and_by_line(page: Browser) -> None:
@@ -312,6 +341,7 @@ def test_at_380_pixels_nothing_runs_off_the_side(
     assert page.run("return document.documentElement.scrollWidth") <= 380
     outside = """return [...document.querySelectorAll('main *, header *')].filter((e) => {
         const box = e.getBoundingClientRect();
+        if (e.closest('.tree svg')) return false; // that scrolls by itself
         return box.width > 0 && (box.left < 0 || box.right > 380);
     }).map((e) => e.outerHTML)"""
     assert page.run(outside) == []

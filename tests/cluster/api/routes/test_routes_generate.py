@@ -99,7 +99,7 @@ async def test_a_stream_is_start_chunks_end(http: httpx.AsyncClient) -> None:
         "index": 0,
         "text": "cd",
         "token_ids": [99, 100],
-        "drafter": "draft",
+        "origins": ["draft", "recovered"],
         "num_drafted": 4,
         "num_accepted": 1,
         "k_reason": "fixed",
@@ -117,6 +117,18 @@ async def test_token_texts(http: httpx.AsyncClient) -> None:
     assert choice["token_texts"] == list("cdefg")
     texts = [chunk["token_texts"] for chunk in (await streamed(http, body))[1:-1]]
     assert texts == [["c", "d"], ["e", "f"], ["g"]]
+
+
+async def test_trees_are_told_where_asked_for(http: httpx.AsyncClient) -> None:
+    chunk = (await streamed(http, BODY | {"return_trees": True}))[1]
+    assert chunk["tree"] == {
+        "token_ids": [99, 99, 99, 99],
+        "token_texts": ["c", "c", "c", "c"],
+        "parents": [-1, 0, 1, 2],
+        "drafters": ["draft"] * 4,
+        "accepted": [0],
+    }
+    assert all("tree" not in chunk for chunk in await streamed(http, BODY))
 
 
 async def test_msgpack_in_and_out(http: httpx.AsyncClient) -> None:
