@@ -149,7 +149,8 @@ class Coordinator:
         await self._target.open(group)
         is_plain = any(map(self._suspects.includes, group))
         choice = self._proposer.choose([] if is_plain else group)
-        plan = await self._target.plan(max(choice.k, choice.ngram_k), group)
+        num_drafted = self._proposer.num_expected(choice)
+        plan = await self._target.plan(choice.most, group, num_drafted)
         if not plan.sequences:
             await asyncio.sleep(0)  # whoever can change that may run
             return

@@ -99,14 +99,14 @@ class TargetClient:
                 num_cached_tokens=sum(sequence.num_cached for sequence in admitted),
             )
 
-    async def plan(self, k: int, group: list[Sequence]) -> SchedulerOutput:
+    async def plan(self, k: int, group: list[Sequence], num_drafted: int) -> SchedulerOutput:
         """The group's next round; who must leave for it has left."""
-        plan = self._scheduler.plan(k, group)
+        plan = self._scheduler.plan(k, group, num_drafted)
         while sequence := self._scheduler.preempt(plan, self.num_free_pages):
             self._statistics.add(num_preempted=1)
             self._streams.left.append(sequence.seq_id)
             await self.close_left()
-            plan = self._scheduler.plan(k, group)
+            plan = self._scheduler.plan(k, group, num_drafted)
         plan.num_nodes = self._scheduler.num_nodes(plan, self.num_free_pages)
         return plan
 

@@ -19,6 +19,11 @@ class DraftChoice:
     reason: Reason
     num_rows: int = 0  # that it was made for; others may have got a verdict
 
+    @property
+    def most(self) -> int:
+        """Drafted tokens of a chain."""
+        return max(self.k, self.ngram_k)
+
 
 @dataclass(frozen=True, slots=True)
 class RowReport:

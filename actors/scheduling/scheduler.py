@@ -140,15 +140,20 @@ class Scheduler:
         self.waiting.append(newest)
         return newest
 
-    def plan(self, k: int, group: list[Sequence] | None = None) -> SchedulerOutput:
-        """The next round, if each decoding row drafts up to k tokens; of a group, or of all."""
+    def plan(
+        self, k: int, group: list[Sequence] | None = None, num_drafted: int | None = None
+    ) -> SchedulerOutput:
+        """The next round, if each decoding row drafts up to k tokens, and `num_drafted` of them as
+        it is expected; of a group, or of all. Prompts have what rows leave of the budget.
+        """
+        num_each = 1 + (k if num_drafted is None else num_drafted)
         running = self.running
         if group is not None and group != running:
             running = [sequence for sequence in group if sequence in running]
         plan = SchedulerOutput([s for s in running if s.state is State.DECODING])
         num_telling = sum(s.request.sampling.num_top_logprobs > 0 for s in plan.rows)
         num_told = num_telling * (min(k, told_k(num_telling)) + 1)
-        budget = max(MIN_CHUNK, self.limits.token_budget - len(plan.rows) * (k + 1))
+        budget = max(MIN_CHUNK, self.limits.token_budget - len(plan.rows) * num_each)
         for sequence in running:
             if budget <= 0:
                 break
@@ -165,7 +170,7 @@ class Scheduler:
                 plan.rows.append(sequence)
             else:
                 plan.prefill.append((sequence, size))
-            budget -= size + k + 1
+            budget -= size + num_each
         return plan
 
     # pages

@@ -23,7 +23,7 @@ class DraftLength:
 
     def num_nodes(self, sequence: Sequence, most: int) -> int:
         """Of a tree, where its size is the server's choice."""
-        if not self._asked(sequence, max(self.choice.k, self.choice.ngram_k)):
+        if not self._asked(sequence, self.choice.most):
             return 0
         return min(most, self.told_k) if sequence.request.sampling.num_top_logprobs else most
 

@@ -4,11 +4,13 @@ The draft's own come through its client. The coordinator's drafters are asked he
 `engine.drafters` names before the draft go first, the others where the draft has nothing.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from outrider.actors.lookahead.controller import Controller
+from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import (
     DRAFT,
     NOBODY,
@@ -30,6 +32,8 @@ from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.transport.draft_tree import path_to
 from outrider.actors.transport.rows import SparseRow, TokenId
 from outrider.actors.transport.worker_client import WorkerClient
+
+SMOOTHING = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Proposer:
         self.draft_length = draft_length
         self._controller = controller
         self._num_rows = 0  # that got a verdict of late: of those that run some are being read
+        self._num_drafted = 0.0  # a row, of late
         self._statistics = statistics
         kinds = [chosen.kind for chosen in drafters]
         at = next((n for n, kind in enumerate(kinds) if kind.place is Place.DRAFT), 0)
@@ -118,6 +123,12 @@ class Proposer:
                 seq_id: kept for seq_id, kept in self._drafters.items() if seq_id in alive
             }
         return choice
+
+    def num_expected(self, choice: DraftChoice) -> int:
+        """Tokens that each row will have drafted: as many as of late, where the price decides."""
+        if choice.reason is Reason.FIXED:
+            return choice.most
+        return min(choice.most, math.ceil(self._num_drafted))
 
     async def propose(self, plan: SchedulerOutput) -> Proposals:
         """For rows that have one."""
@@ -166,14 +177,17 @@ class Proposer:
         round_s: float,
     ) -> None:
         """Learn from a round, whose forward took in so many tokens of prompts beside its rows."""
-        self._num_rows = len(rows) or self._num_rows
+        num_drafted = sum(row.num_drafted for row in rows)
+        if rows:
+            self._num_rows = len(rows)
+            self._num_drafted += (num_drafted / len(rows) - self._num_drafted) * SMOOTHING
         passes, self.draft.passes = tuple(self.draft.passes), []
         self._statistics.add(
             num_draft_passes=sum(each.num_passes for each in passes),
             num_draft_fed=sum(each.num_tokens for each in passes),
             draft_step_s=sum(each.seconds for each in passes),
         )
-        num_tokens = len(rows) + sum(row.num_drafted for row in rows) + num_prompt_tokens
+        num_tokens = len(rows) + num_drafted + num_prompt_tokens
         self._controller.observe(
             RoundReport(choice, tuple(rows), num_tokens, verify_s, round_s, passes)
         )

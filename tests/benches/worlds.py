@@ -3,8 +3,8 @@ the cost curves of machines.
 
     PYTHONPATH=tests python tests/benches/worlds.py [--quick] [--json FILE] [--machines NAME ...]
         [--texts NAME ...] [--temperatures T ...] [--rows N ...] [--costs FACTOR] [--processes 2]
-    PYTHONPATH=tests python tests/benches/worlds.py --measure
-    PYTHONPATH=tests python tests/benches/worlds.py --beside AHEAD_JSON
+    PYTHONPATH=tests python tests/benches/worlds.py --measure CURVES_JSON
+    PYTHONPATH=tests python tests/benches/worlds.py --beside AHEAD_JSON CURVES_JSON
 
 The same arguments print the same table, whatever else the machine does: no second of it enters.
 Tokens a second of virtual time. Of several settings of a policy one is chosen in early rounds.
@@ -15,18 +15,20 @@ Without other wishes a text is run on the machines, at the temperatures and with
 another world of it (USUAL). `chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the
 draft is made up: it is the target behind so many of all paths, and wrong behind the others; slow,
 since what is drafted the target computes. --costs makes drafting and hops so many times as dear.
---measure prints this machine's curves of the demo pair; --beside prints what `ahead.py
---streams 1 --json` measured, and the same in virtual time.
+--measure writes this machine's curves of the demo pair; --beside prints what `ahead.py --streams 1
+--json` measured, and the same in virtual time with those curves.
 """
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import itertools
 import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -37,8 +39,8 @@ from pathlib import Path
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
 import torch
-from simulator.machines import MACHINES, PAIRS, scaled
-from simulator.policies import POLICIES, Setting, present
+from simulator.machines import MACHINES, PAIRS, Machine, Table, scaled
+from simulator.policies import ALL, POLICIES, Setting, present
 from simulator.texts import DEMO, MODELLED, OF_SMOLLM2, Texts
 from simulator.world import World
 
@@ -155,76 +157,104 @@ def line(title, figure):
     return f"| {title} | {plain:.1f} | {' | '.join(cells)} |"
 
 
-def measure():
-    """Milliseconds of forward and verdict by tokens, and of a round's rest, on this machine."""
+def forward_ms(role):
+    """Of one forward, by its tokens."""
     from outrider.actors.runner.forward_batch import Segment
     from outrider.actors.runner.model_loader import load_model
     from outrider.actors.runner.runner import Runner
     from outrider.actors.runner.selftest import sample_tokens
 
     torch.set_num_threads(1)
-    for role in ("target", "draft"):
-        runner = Runner(load_model(DEMO / role), num_tokens=4096)
-        cache = runner.open()
-        runner.forward([Segment(cache, sample_tokens(runner.vocab_size, 200), 1)])
-        points = []
-        for size in SIZES:
-            took = []
-            for _ in range(60):
-                began = time.perf_counter()
-                runner.forward([Segment(cache, sample_tokens(runner.vocab_size, size), size)])
-                took.append(1e3 * (time.perf_counter() - began))
-                runner.rollback(cache, 200)
-            points.append((size, round(statistics.median(took[10:]), 2)))
-        print(f"{role}: {tuple(points)}")
-    asyncio.run(_measure_rounds())
+    runner, points = Runner(load_model(DEMO / role), num_tokens=4096), {}
+    cache = runner.open()
+    runner.forward([Segment(cache, sample_tokens(runner.vocab_size, 200), 1)])
+    for size in SIZES:
+        took = []
+        for _ in range(60):
+            began = time.perf_counter()
+            runner.forward([Segment(cache, sample_tokens(runner.vocab_size, size), size)])
+            took.append(1e3 * (time.perf_counter() - began))
+            runner.rollback(cache, 200)
+        points[size] = statistics.median(took[10:])
+    return points
 
 
-async def _measure_rounds():
-    """What real rounds add to those forwards: lockstep, k=4, a process for each worker."""
+async def measure(trace):
+    """This machine's curves of the demo pair: steps as they are in real rounds, a process for each
+    worker, and where there are none of a size, forwards with as much more.
+    """
+    target, draft = {}, {}
+    async with serving(pipeline="lockstep", lookahead="fixed", drafters=("draft",)) as engine:
+        for k in (0, 1, 3, 7, 15):
+            told, host_s = await counted(engine, k)
+            rounds = told.num_target_passes
+            target[k + 1] = 1e3 * told.target_s / rounds
+            rest_s = (told.elapsed_s - told.target_s - told.draft_step_s) / rounds
+            if k == 3:
+                draft[1] = 1e3 * told.draft_step_s / told.num_draft_passes
+                hop_s = max(0.0, rest_s - host_s) / 4
+    async with serving(pipeline="ahead", drafters=ALL, trace=trace) as engine:
+        _, host_s = await counted(engine, None)
+    steps = {}
+    for event in json.loads(trace.read_text())["traceEvents"]:
+        if event["name"] == "step":
+            steps.setdefault(event["args"]["num_tokens"], []).append(event["dur"] / 1e3)
+    draft |= {size: statistics.median(took) for size, took in steps.items() if len(took) >= 20}
+    curves = {"hop_s": hop_s, "host_s": host_s}
+    for role, known in (("target", target), ("draft", draft)):
+        forwards = forward_ms(role)
+        most = max(size for size in known if size in forwards)
+        known |= {
+            size: ms + known[most] - forwards[most]
+            for size, ms in forwards.items()
+            if size > max(known)
+        }
+        curves[role] = [(size, round(known[size], 3)) for size in sorted(known)]
+    return curves
+
+
+@contextlib.asynccontextmanager
+async def serving(**options):
     from outrider.actors.engine.config import EngineConfig, EngineOptions
     from outrider.actors.engine.engine import Engine
     from outrider.actors.executor.executor import ProcessExecutor
-    from outrider.actors.scheduling.request import Request
-    from outrider.actors.scheduling.sampling_params import SamplingParams
 
-    options = EngineOptions(
-        numerics="exact",
-        is_colocated=False,
-        num_threads=1,
-        pipeline="lockstep",
-        lookahead="fixed",
-        k=4,
-        drafters=("draft",),
-    )
-    config = EngineConfig(DEMO / "target", DEMO / "draft", options)
-    engine = await Engine.start(config, ProcessExecutor())
+    options |= {"numerics": "exact", "is_colocated": False, "num_threads": 1}
+    config = EngineConfig(DEMO / "target", DEMO / "draft", EngineOptions(**options))
+    engine = await Engine.start(config, ProcessExecutor(keeps_off=True))
     try:
-        sampling = SamplingParams(temperature=0.0, max_tokens=400, ignores_eos=True)
-        for _ in range(2):
-            engine.statistics.reset()
-            async for _chunk in engine.generate(Request((5, 6, 7), sampling, seed=0)):
-                pass
-        told = engine.statistics.snapshot()
+        yield engine
     finally:
         await engine.stop()
-    rounds = told.num_target_passes
-    draft_ms = 1e3 * told.draft_step_s / told.num_draft_passes
-    print(f"a round: forward {1e3 * told.target_forward_s / rounds:.2f} ms of 5 tokens")
-    print(f"verdict and host {1e3 * (told.verdict_s + told.target_host_s) / rounds:.2f} ms")
-    print(f"a draft's step {draft_ms:.2f} ms")
-    rest_s = told.elapsed_s - told.target_s - told.draft_step_s
-    print(f"the rest {1e3 * rest_s / rounds:.2f} ms, of four hops and the coordinator")
 
 
-def beside(file):
+async def counted(engine, k):
+    """Of 400 tokens, behind as many; and the seconds of CPU that a round takes here."""
+    from outrider.actors.scheduling.request import Request
+    from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
+
+    sampling = SamplingParams(temperature=0.0, max_tokens=400, ignores_eos=True)
+    request = Request((5, 6, 7), sampling, seed=0, speculation=SpeculationParams(k=k))
+    for _ in range(2):
+        engine.statistics.reset()
+        began = time.process_time()
+        async for _chunk in engine.generate(request):
+            pass
+    told = engine.statistics.snapshot()
+    return told, (time.process_time() - began) / told.num_target_passes
+
+
+def beside(file, curves):
     """Real and virtual ratios to plain decoding."""
-    told = json.loads(file.read_text())
+    told, curves = json.loads(file.read_text()), json.loads(curves.read_text())
+    target, draft = (Table(tuple(map(tuple, curves[role]))) for role in ("target", "draft"))
+    hop_s, host_s = curves["hop_s"], curves["host_s"]
+    machine = Machine("here", target, draft, hop_s, "measured", host_s=host_s)
     text = Texts()["questions"]
     text = replace(text, prompts=text.prompts[:8], max_tokens=128, num_seeds=1)
     print("| variant | temperature | real | virtual | virtual / real |\n|---|---|---|---|---|")
     for temperature in (0.0, 1.0):
-        world = World(MACHINES["cpu-2"], text, temperature)
+        world = World(machine, text, temperature)
         seconds = told[f"T={temperature:g}, 1 streams"]["seconds"]
         plain = None
         for name, setting in REAL.items():
@@ -239,8 +269,8 @@ def beside(file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", dest="is_quick")
-    parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--measure", type=Path)
+    parser.add_argument("--beside", type=Path, nargs=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--machines", nargs="+", choices=MACHINES, default=None)
     parser.add_argument("--texts", nargs="+", choices=list(USUAL), default=None)
@@ -250,10 +280,13 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     if args.measure:
-        measure()
+        with tempfile.TemporaryDirectory() as folder:
+            curves = asyncio.run(measure(Path(folder) / "trace.json"))
+        args.measure.write_text(json.dumps(curves))
+        print(json.dumps(curves, indent=1))
         return
     if args.beside:
-        beside(args.beside)
+        beside(*args.beside)
         return
     args.texts = args.texts or (QUICK_TEXTS if args.is_quick else list(USUAL))
     args.smollm2 = None

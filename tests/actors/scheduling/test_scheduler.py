@@ -185,6 +185,21 @@ def test_prompts_progress_beside_rows_that_could_take_the_whole_budget():
     assert subject.plan(k=99).prefill == [(new, MIN_CHUNK)]
 
 
+def test_prompts_have_what_rows_are_expected_to_leave():
+    """Not what they might leave: 30 rows that may draft 16 each might take all of it."""
+    subject = scheduler(num_pages=400, token_budget=512, max_batch=64)
+    rows = [sequence(at) for at in range(30)]
+    for row in rows:
+        subject.add(row)
+        admitted(subject)
+        decoding(subject, row)
+    new = sequence(40, prompt=500)
+    subject.add(new)
+    admitted(subject)
+    assert subject.plan(k=16).prefill == [(new, MIN_CHUNK)]
+    assert subject.plan(k=16, num_drafted=2).prefill == [(new, 512 - 30 * 3)]
+
+
 def test_a_batch_is_bounded():
     subject = scheduler(max_batch=2)
     for i in range(3):

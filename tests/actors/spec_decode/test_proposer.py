@@ -3,6 +3,7 @@
 from actors.spec_decode.listener import decoding
 
 from outrider.actors.lookahead.fixed import FixedController
+from outrider.actors.lookahead.price_controller import PriceController
 from outrider.actors.lookahead.round_report import RowReport
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
@@ -44,3 +45,16 @@ def test_the_load_is_of_those_that_get_a_verdict():
     proposer.choose(running)
     proposer.choose(running[:2])
     assert controller.asked == [21, 3, 3, 2]
+
+
+def test_room_is_kept_for_as_much_as_was_drafted_of_late():
+    length, statistics, prices = DraftLength(), Statistics(), PriceController()
+    proposer = Proposer(AheadDraft(length, prices, statistics, Trace()), length, prices, statistics)
+    choice = proposer.choose([decoding()])
+    assert proposer.num_expected(choice) == 0
+    for _ in range(100):
+        proposer.observe(choice, [RowReport("draft", 4, 1), RowReport("none", 0, 0)], 0, 0.01, 0.01)
+    assert proposer.num_expected(choice) == 2
+    fixed = FixedController(6)
+    proposer = Proposer(AheadDraft(length, None, statistics, Trace()), length, fixed, statistics)
+    assert proposer.num_expected(proposer.choose([decoding()])) == 6
