@@ -19,6 +19,7 @@ from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
 from outrider.actors.sizing.machine import num_cores
 from outrider.actors.spec_decode.drafters.registry import (
     DRAFTERS,
+    SUFFIX_BYTES,
     ChosenDrafter,
     Place,
     chosen_drafters,
@@ -104,6 +105,16 @@ class EngineOptions(BaseModel):
     has_prefix_cache: bool = Field(
         default=True,
         description="true or false: keep the KV of prompts, for those that begin alike",
+    )
+    suffix_bytes: int = Field(
+        default=SUFFIX_BYTES,
+        ge=1 << 22,
+        description="at least 4 MiB: bytes of past prompts and outputs, for the drafter 'suffix'",
+    )
+    shares_suffixes: bool = Field(
+        default=False,
+        description="true or false: requests without API key and cache_salt draft from each "
+        "other's past texts too, which their timing may tell of",
     )
     trace: Path | None = Field(
         default=None, description="a file for a timeline of every round, written at the end"

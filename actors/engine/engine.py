@@ -35,6 +35,7 @@ from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens
 from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.colocated import ColocatedDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.drafters.registry import DrafterSettings
 from outrider.actors.spec_decode.lockstep import LockstepDraft
 from outrider.actors.spec_decode.proposer import DraftClient, Proposer
 from outrider.actors.telemetry.statistics import Statistics
@@ -296,4 +297,5 @@ def _proposer(
         draft = LockstepDraft(draft_length, token_budget, trace)
     else:
         draft = AheadDraft(draft_length, prices, statistics, trace)
-    return Proposer(draft, draft_length, controller, statistics, options.chosen_drafters)
+    settings = DrafterSettings(options.suffix_bytes, options.shares_suffixes)
+    return Proposer(draft, draft_length, controller, statistics, options.chosen_drafters, settings)

@@ -103,7 +103,8 @@ class AheadDraft:
                 self._statistics.count(FORESEEN, followed.foreseen)
             if not is_drawn(sequence):
                 followed.offer(before)
-                followed.offer(fill(sequence))
+                for guess in fill(sequence):
+                    followed.offer(guess)
             elif before.tokens:
                 proposals[sequence.seq_id] = before
                 continue
@@ -119,7 +120,7 @@ class AheadDraft:
         self._statistics.count_nodes(self._chances.take_counts())
         for sequence in rows:
             if is_drawn(sequence) and sequence.seq_id not in proposals:
-                proposals[sequence.seq_id] = fill(sequence)
+                proposals[sequence.seq_id] = next(fill(sequence), NOTHING).chain()
         return proposals
 
     async def _choose(

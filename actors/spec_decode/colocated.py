@@ -34,7 +34,7 @@ class ColocatedDraft(AheadDraft):
             if not self._is_followed(sequence) or (is_rejection and before.tokens):
                 rest.append(sequence)
                 continue
-            found = () if is_rejection else (before, fill(sequence))
+            found = () if is_rejection else (before, *fill(sequence))
             guesses[sequence.seq_id] = tuple(guess for guess in found if guess.tokens)
         alone = SchedulerOutput(rest, [], plan.num_nodes)
         proposals = await self.propose(alone, given, fill) if rest else Proposals()
@@ -52,7 +52,8 @@ class ColocatedDraft(AheadDraft):
                 is_priced=self._is_priced(sequence),
                 num_nodes=self._draft_length.num_nodes(sequence, plan.num_nodes),
                 guesses=tuple(
-                    GuessRow(g.drafter, g.tokens, g.agreed) for g in guesses[sequence.seq_id]
+                    GuessRow(g.drafter, g.tokens, g.parents, g.edges)
+                    for g in guesses[sequence.seq_id]
                 ),
             )
             for sequence in plan.rows

@@ -10,7 +10,7 @@ from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.transport.rows import OfferRow
-from outrider.actors.trees.chances import DRAWN, copied_edge
+from outrider.actors.trees.chances import DRAWN
 from outrider.actors.trees.tree import SpeculationTree, TreeNode
 
 NUM_REMEMBERED = 64  # committed positions whose nodes late offers may hang from
@@ -70,12 +70,9 @@ class Followed:
             self.tree.learn(path)
 
     def offer(self, guess: Proposal) -> None:
-        """Somebody else's chain; how much agrees before a token is all that is said of it."""
-        node: TreeNode | None = self.tree.root
-        for agreed, token in enumerate(guess.tokens, guess.agreed):
-            if node is None:
-                return
-            node = self.tree.add(node, token, guess.drafter, copied_edge(agreed))
+        """Somebody else's."""
+        if guess.tokens:
+            self.tree.offer(guess.drafter, guess.tokens, guess.parents, guess.edges)
 
     def take(self, row: OfferRow) -> None:
         """Hang each node where it belongs by now; drop it where that has gone."""

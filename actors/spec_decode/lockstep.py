@@ -73,7 +73,9 @@ class LockstepDraft:
         self, plan: SchedulerOutput, given: Given, fill: Fallback
     ) -> dict[int, Proposal]:
         found = await self._answer(self.ask(plan, given)) | given
-        return {s.seq_id: found.get(s.seq_id) or fill(s) for s in plan.rows}
+        others = (s for s in plan.rows if s.seq_id not in found)
+        filled = ((s.seq_id, next(fill(s), None)) for s in others)
+        return found | {seq_id: each.chain() for seq_id, each in filled if each is not None}
 
     async def _answer(self, ask: Propose | None) -> dict[int, Proposal]:
         """What the draft proposes, unless it takes too long."""

@@ -5,7 +5,7 @@ The draft's own come through its client. The coordinator's drafters are asked he
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,13 +26,16 @@ from outrider.actors.spec_decode.drafters.registry import (
     ChosenDrafter,
     Drafter,
     DrafterKind,
+    DrafterSettings,
     Place,
 )
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.transport.draft_tree import path_to
 from outrider.actors.transport.rows import SparseRow, TokenId
 from outrider.actors.transport.worker_client import WorkerClient
+from outrider.actors.trees.chances import Edge
 
+USUAL = DrafterSettings()
 SMOOTHING = 1 / 8
 
 
@@ -44,13 +47,28 @@ class Proposal:
     rows: tuple[SparseRow, ...] = ()  # one per token where it was drawn in rejection mode
     drafters: tuple[str, ...] = ()  # of each token, a name of the registry
     parents: tuple[int, ...] = ()  # see transport/draft_tree.py
-    agreed: int = 0  # ids before it that the text and what it is copied from have in common
+    edges: tuple[Edge, ...] = ()  # of each token, see trees/chances.py; of other drafters' guesses
     promised: float = 0.0  # of its tokens, how many should be accepted by what chances are known
 
     @property
     def drafter(self) -> str:
         """Who made it: the draft, where any of it is its own."""
         return DRAFT if DRAFT in self.drafters else self.drafters[0] if self.drafters else NOBODY
+
+    def chain(self) -> "Proposal":
+        """The first token, the first behind it, and so on."""
+        if not self.parents:
+            return self
+        path, at = [0], 0
+        while (after := next((n for n, p in enumerate(self.parents) if p == at and n > at), 0)) > 0:
+            path.append(after)
+            at = after
+        return Proposal(
+            tuple(self.tokens[n] for n in path),
+            (),
+            tuple(self.drafters[n] for n in path),
+            edges=tuple(self.edges[n] for n in path),
+        )
 
     def along(self, node: int) -> tuple[TokenId, ...]:
         """The tokens down to this one; none for -1."""
@@ -59,7 +77,7 @@ class Proposal:
 
 NOTHING = Proposal()
 
-Fallback = Callable[[Sequence], Proposal]
+Fallback = Callable[[Sequence], Iterator[Proposal]]
 Proposals = dict[int, Proposal]  # by sequence
 
 
@@ -80,7 +98,7 @@ class DraftClient(Protocol):
     async def propose(
         self, plan: SchedulerOutput, given: Proposals, fallback: Fallback
     ) -> Proposals:
-        """Proposals; `fallback` has some where the draft has none; those `given` are not asked."""
+        """Proposals; `fallback` has others, the preferred first; those `given` are not asked."""
         ...
 
 
@@ -94,6 +112,7 @@ class Proposer:
         controller: Controller,
         statistics: Statistics,
         drafters: tuple[ChosenDrafter, ...] = (),
+        settings: DrafterSettings = USUAL,
     ) -> None:
         self.draft = draft
         self.draft_length = draft_length
@@ -105,6 +124,7 @@ class Proposer:
         at = next((n for n, kind in enumerate(kinds) if kind.place is Place.DRAFT), 0)
         self._before = [kind for kind in kinds[:at] if kind.place is Place.COORDINATOR]
         self._behind = [kind for kind in kinds[at:] if kind.place is Place.COORDINATOR]
+        self._follow = {kind.name: kind.start(settings) for kind in kinds if kind.start}
         # Of each sequence, by kind: its drafter, and the position up to which it has read.
         self._drafters: dict[int, dict[str, tuple[Drafter | None, int]]] = {}
 
@@ -117,11 +137,10 @@ class Proposer:
         self._statistics.count("k_reason", choice.reason)
         self._statistics.set(reason=choice.reason.value)
         self.draft.follow(running)
-        if len(self._drafters) > len(running):
-            alive = {sequence.seq_id for sequence in running}
-            self._drafters = {
-                seq_id: kept for seq_id, kept in self._drafters.items() if seq_id in alive
-            }
+        for seq_id in self._drafters.keys() - {sequence.seq_id for sequence in running}:
+            for drafter, _ in self._drafters.pop(seq_id).values():
+                if drafter is not None:
+                    drafter.end()
         return choice
 
     def num_expected(self, choice: DraftChoice) -> int:
@@ -138,35 +157,35 @@ class Proposer:
         """Of the drafters that go before the draft."""
         if not self._before:
             return {}
-        found = {sequence.seq_id: self._first(self._before, sequence) for sequence in plan.rows}
-        return {seq_id: proposal for seq_id, proposal in found.items() if proposal is not NOTHING}
+        found = ((s.seq_id, next(self._guesses(self._before, s), None)) for s in plan.rows)
+        return {seq_id: proposal.chain() for seq_id, proposal in found if proposal is not None}
 
-    def fallback(self, sequence: Sequence) -> Proposal:
-        """Of the drafters behind it, for a row where it has nothing."""
-        return self._first(self._behind, sequence)
+    def fallback(self, sequence: Sequence) -> Iterator[Proposal]:
+        """Of the drafters behind it, each that has anything."""
+        return self._guesses(self._behind, sequence)
 
-    def _first(self, kinds: list[DrafterKind], sequence: Sequence) -> Proposal:
+    def _guesses(self, kinds: list[DrafterKind], sequence: Sequence) -> Iterator[Proposal]:
         for kind in kinds:
             k = self.draft_length.guessed_k(sequence, kind.ignores_k)
             if k and (proposal := self._guess(kind, sequence, k)).tokens:
-                return proposal
-        return NOTHING
+                yield proposal
 
     def _guess(self, kind: DrafterKind, sequence: Sequence, k: int) -> Proposal:
-        assert kind.follow is not None, kind
         kept = self._drafters.setdefault(sequence.seq_id, {})
         if kind.name not in kept:
-            kept[kind.name] = kind.follow(sequence.request), len(sequence.request.prompt_ids)
+            kept[kind.name] = (
+                self._follow[kind.name](sequence.request),
+                len(sequence.request.prompt_ids),
+            )
         drafter, position = kept[kind.name]
         if drafter is None:
             return NOTHING
         if position < sequence.num_committed:
             drafter.extend(sequence.since(position))
             kept[kind.name] = drafter, sequence.num_committed
-        tokens = drafter.propose(k)
-        if not tokens:
-            return NOTHING
-        return Proposal(tokens, (), (kind.name,) * len(tokens), agreed=drafter.agreed)
+        guess = drafter.propose(k)
+        drafters = (kind.name,) * len(guess.tokens)
+        return Proposal(guess.tokens, (), drafters, guess.parents, guess.edges)
 
     def observe(
         self,

@@ -108,11 +108,12 @@ class GrowRow(MessagePart, frozen=True):
 
 
 class GuessRow(MessagePart, frozen=True):
-    """A chain that another drafter than the draft expects."""
+    """What another drafter than the draft expects."""
 
     drafter: str
     tokens: tuple[TokenId, ...]
-    agreed: Count  # ids before it that the text and what it is copied from have in common
+    parents: tuple[Count, ...]  # see transport/draft_tree.py
+    edges: tuple[Count, ...]  # of each token, see trees/chances.py
 
 
 class TurnRow(MessagePart, frozen=True):

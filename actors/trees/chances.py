@@ -27,6 +27,8 @@ MEMORY = 512.0  # of an edge: that many count, older ones ever less
 UNKNOWN = 0.5  # of what was drawn, or is copied where nothing agrees yet
 DOUBTED = {"prediction": 0.2}  # of a drafter's first token; a client knows what it asks for
 AGREED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # where the next bin of agreement begins
+COPIED = 16  # edges of copies, by agreement
+SHARES = (0.3, 0.6, 0.9)  # where the next bin of shares begins
 
 
 NodeCounts = Counter[tuple[str, str]]  # nodes by drafter, and "offered", "judged" or "accepted"
@@ -55,11 +57,23 @@ def copied_edge(agreed: int) -> Edge:
     return bisect_right(AGREED, agreed)
 
 
+def counted_edge(agreed: int, num_places: int, share: float) -> Edge:
+    """Likewise of several places, of which so many go on with it: this share of those that read
+    alike before it.
+    """
+    level = bisect_right(SHARES, share) if share < 1 else len(SHARES) + 1
+    return COPIED * (2 * level + (num_places > 1)) + copied_edge(agreed)
+
+
 @cache
 def _prior(drafter: str, edge: Edge) -> float:
     """The draft at its word, the rest falling with the rank; copies by what agrees."""
     if drafter != DRAFT:
-        return 1 - DOUBTED.get(drafter, UNKNOWN) / (1 + (0, *AGREED)[edge] / 4)
+        level, at = divmod(edge, COPIED)
+        share = (
+            ((0.0, *SHARES, 1.0)[level // 2] + (*SHARES, 1.0, 1.0)[level // 2]) / 2 if level else 1
+        )
+        return share * (1 - DOUBTED.get(drafter, UNKNOWN) / (1 + (0, *AGREED)[at] / 4))
     if edge == DRAWN:
         return UNKNOWN
     level, rank = divmod(edge % SAMPLED, NUM_RANKS)

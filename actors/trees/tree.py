@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
 
 from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES, PREDICTION
+from outrider.actors.transport.draft_tree import parent_rows
 from outrider.actors.transport.rows import SparseRow
 from outrider.actors.trees.chances import Chances, Edge
 
@@ -83,6 +84,25 @@ class SpeculationTree:
             if node.children:
                 self._refresh(node)
         return node
+
+    def offer(
+        self,
+        drafter: str,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        edges: Sequence[Edge],
+    ) -> list[TreeNode]:
+        """Somebody's guess behind the root, see transport/draft_tree.py; the nodes that are new."""
+        nodes, new = list[TreeNode | None](), list[TreeNode]()
+        rows = parent_rows(len(tokens), parents)
+        for token, row, edge in zip(tokens, rows, edges, strict=True):
+            behind = nodes[row - 1] if row else self.root
+            num = self.num_nodes
+            node = None if behind is None else self.add(behind, token, drafter, edge)
+            nodes.append(node)
+            if node is not None and self.num_nodes > num:
+                new.append(node)
+        return new
 
     def chance_of(self, edge: Edge) -> float:
         """Of a draft's, behind a node that comes true."""

@@ -2,18 +2,20 @@
 the client, with the target's own text.
 """
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from batches import known, output, requests, speculating
 
 from outrider.actors.engine.config import EngineOptions
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.spec_decode.drafters.guess import copied
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS, DrafterKind, Place
 
 
 class Echo:
     """Guesses that the last token comes again."""
-
-    agreed = 0
 
     def __init__(self, request):
         self._last = request.prompt_ids[-1]
@@ -22,12 +24,17 @@ class Echo:
         self._last = ids[-1]
 
     def propose(self, max_tokens):
-        return (self._last,) * max_tokens
+        return copied((self._last,) * max_tokens, 0)
+
+    def end(self):
+        pass
 
 
 @pytest.fixture
 def echo(monkeypatch):
-    monkeypatch.setitem(DRAFTERS, "echo", DrafterKind("echo", Place.COORDINATOR, Echo))  # the line
+    monkeypatch.setitem(
+        DRAFTERS, "echo", DrafterKind("echo", Place.COORDINATOR, lambda _: Echo)
+    )  # the line
 
 
 @pytest.mark.usefixtures("echo")
@@ -50,9 +57,37 @@ async def test_a_toy_drafter_through_the_registry(engine_of, drafters):
 @pytest.mark.usefixtures("echo")
 def test_a_kind_that_is_loaded_is_given_a_path(monkeypatch):
     monkeypatch.setitem(
-        DRAFTERS, "echo", DrafterKind("echo", Place.COORDINATOR, Echo, takes_path=True)
+        DRAFTERS, "echo", DrafterKind("echo", Place.COORDINATOR, lambda _: Echo, takes_path=True)
     )
     [chosen] = EngineOptions(drafters=("echo:/models/echo",)).chosen_drafters
     assert str(chosen.path) == "/models/echo"
     with pytest.raises(InvalidConfig, match=r"Got the drafter 'echo', expected echo:PATH"):
         EngineOptions(drafters=("echo",))
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0}], ids=str)
+@pytest.mark.parametrize("has_draft", [True, False])
+async def test_texts_of_before_are_drafted_from_within_their_scope(engine_of, sampling, has_draft):
+    """The same text with them, and nothing of one key's for another."""
+
+    async def origins(engine, salt):
+        told = Counter()
+        for request in asked:
+            mine = replace(speculating(request), cache_salt=salt)
+            chunks = [chunk async for chunk in engine.generate(mine)]
+            ids.append([i for chunk in chunks for i in chunk.token_ids])
+            told.update(drafter for chunk in chunks for drafter in chunk.tree.drafters)
+        return told
+
+    options = {"drafters": ("draft", "suffix")} if has_draft else {"drafters": ("suffix",)}
+    async with engine_of("demo", "own", has_draft=has_draft, **options) as engine:
+        asked, ids = requests(3, sampling, 4000), []
+        plain = [await output(engine, speculating(each, is_enabled=False)) for each in asked]
+        first = await origins(engine, "me/")
+        again = await origins(engine, "me/")
+        other = await origins(engine, "you/")
+        alone = await origins(engine, "")
+        assert ids == [own for own, *_ in plain] * 4
+        assert again["suffix"] > first["suffix"]
+        assert other["suffix"] == first["suffix"], "as if nobody had asked before"
+        assert alone["suffix"] == 0

@@ -21,6 +21,7 @@ PAGE_SIZE = 16
 MAX_TRAILS = 128  # paths whose real keys and values are kept
 MOST_LOST = 24  # rows of a trail that another path may take back
 MASK = (1 << 64) - 1
+MAX_ROW_BYTES = 3 << 30  # of logits that are kept; what was given up is computed again
 LONG = 48  # tokens fed at once of which only the last one's logits are wanted
 
 
@@ -46,7 +47,8 @@ class Recording:
         self._children = {}  # (path, token) → path
         self._parents = [(ROOT, -1)]  # path → the one before, and its last token
         self._digests = [0]  # path → 64 bits of its tokens
-        self._rows = {}  # path → logits [V]
+        self._rows = OrderedDict()  # path → logits [V], least recently used first
+        self._max_rows = MAX_ROW_BYTES // (4 * self.runner.vocab_size)
         self._trails = OrderedDict()  # slot → (page table, its paths), least recently used first
         self._held = {}  # path → (slot, rows up to it)
 
@@ -69,6 +71,10 @@ class Recording:
         if row is None:
             self._compute(path)
             row = self._rows[path]
+            while len(self._rows) > self._max_rows:
+                self._rows.popitem(last=False)
+        else:
+            self._rows.move_to_end(path)
         return row
 
     def _compute(self, path: int) -> None:
@@ -82,7 +88,8 @@ class Recording:
         tokens = [self._parents[each][1] for each in rest]
         logits = self.runner.forward([Segment(cache, tokens, num_wanted)]).numpy()
         for each, row in zip(rest[-num_wanted:], logits, strict=True):
-            self._rows.setdefault(each, row.copy())
+            if each not in self._rows:
+                self._rows[each] = row.copy()
         for each in rest:
             paths.append(each)
             self._held.setdefault(each, (slot, len(paths)))

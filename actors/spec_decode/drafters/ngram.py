@@ -11,6 +11,7 @@ guessed exactly as well as this, with 6.6 times the memory.
 from collections.abc import Sequence as Many
 
 from outrider.actors.scheduling.request import Request
+from outrider.actors.spec_decode.drafters.guess import NO_GUESS, Guess, copied
 
 PAIR = 2  # ids that must match before anything is guessed
 WINDOW = 8192  # ids remembered; up to twice as many between two trims
@@ -32,7 +33,6 @@ class NgramDrafter:
         if window < PAIR:
             raise ValueError(f"Got window={window}, expected at least {PAIR}")
         self._window = window
-        self.agreed = 0
         self._ids: list[int] = []
         self._last: dict[tuple[int, int], int] = {}  # pair -> the position after its last place
         self._before: list[int] = []  # position -> the one before with the same pair; 0 is none
@@ -46,14 +46,17 @@ class NgramDrafter:
             self._index_end()
             self._ids.append(token)
 
-    def propose(self, max_tokens: int) -> tuple[int, ...]:
-        at = self._best_place()
+    def end(self) -> None:
+        """Nothing is kept."""
+
+    def propose(self, max_tokens: int) -> Guess:
+        at, agreed = self._best_place()
         if not at or max_tokens < 1:
-            return ()
+            return NO_GUESS
         tokens = self._ids[at : at + max_tokens]
         # A copy that reaches its own end goes on with itself: text that loops.
         repeats = -(-max_tokens // len(tokens))
-        return tuple((tokens * repeats)[:max_tokens])
+        return copied((tokens * repeats)[:max_tokens], agreed)
 
     def _index_end(self) -> None:
         """Enter the pair that the ids end with, now that something follows it."""
@@ -64,11 +67,13 @@ class NgramDrafter:
             self._last[pair] = end
         self._before.append(before)
 
-    def _best_place(self) -> int:
-        """The position after the best earlier match of the last ids; 0 if there is none."""
+    def _best_place(self) -> tuple[int, int]:
+        """The position after the best earlier match of the last ids, 0 if there is none; and how
+        many ids match.
+        """
         ids = self._ids
         if len(ids) < PAIR:
-            return 0
+            return 0, 0
         best, best_len = 0, 0
         at = self._last.get((ids[-2], ids[-1]), 0)
         for _ in range(MAX_PLACES):
@@ -80,8 +85,7 @@ class NgramDrafter:
             if length == MAX_MATCH:
                 break
             at = self._before[at]
-        self.agreed = best_len
-        return best
+        return best, best_len
 
     def _match_len(self, at: int) -> int:
         """How many ids before `at` equal the last ids, the pair that they share included."""

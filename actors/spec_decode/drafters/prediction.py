@@ -12,6 +12,7 @@ import numpy as np
 
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import MAX_K
+from outrider.actors.spec_decode.drafters.guess import NO_GUESS, Guess, copied
 
 PAIR = 2  # ids that must match before the text is taken to be back
 FIRST_LEN = 8
@@ -71,13 +72,13 @@ class PredictionDrafter:
         self._prediction = tuple(prediction)
         self._at = 0  # what comes next, while the text goes along
         self._is_along = True
-        self.agreed = 0
+        self._agreed = 0
         self._tail: tuple[int, ...] = ()
         self._len = FIRST_LEN
 
     def extend(self, ids: Many[int]) -> None:
         """Take committed ids in."""
-        expected = self.propose(MAX_K)
+        expected = self.propose(MAX_K).tokens
         if expected and ids:
             num_right = _common_len(expected, ids)
             is_missed = num_right < min(len(expected), len(ids))
@@ -86,23 +87,27 @@ class PredictionDrafter:
             self._tail = (*self._tail[1 - PAIR :], token_id)
             self._follow(token_id)
 
-    def propose(self, max_tokens: int) -> tuple[int, ...]:
+    def propose(self, max_tokens: int) -> Guess:
         """What the prediction says next; nothing where the text has left it."""
         if not self._is_along:
-            return ()
-        return self._prediction[self._at : self._at + min(max_tokens, self._len)]
+            return NO_GUESS
+        tokens = self._prediction[self._at : self._at + min(max_tokens, self._len)]
+        return copied(tokens, self._agreed)
+
+    def end(self) -> None:
+        """Nothing is kept."""
 
     def _follow(self, token_id: int) -> None:
         at = self._at
         if self._is_along and self._prediction[at : at + 1] == (token_id,):
             self._at += 1
-            self.agreed += 1
+            self._agreed += 1
             return
-        self._is_along, self.agreed = False, 0
+        self._is_along, self._agreed = False, 0
         if len(self._tail) == PAIR:
             nearest = places_of(self._prediction).after(self._tail, at)
             if nearest is not None:
-                self._at, self._is_along, self.agreed = nearest, True, PAIR
+                self._at, self._is_along, self._agreed = nearest, True, PAIR
 
 
 def _common_len(some: Many[int], others: Many[int]) -> int:

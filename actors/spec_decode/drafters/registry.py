@@ -1,7 +1,8 @@
 """Every kind of drafter by its name: the one in `engine.drafters`, chunks, metrics, /capabilities.
 
 A drafter of the coordinator's follows one sequence and guesses from token ids alone. It learns from
-`extend` only. Its guesses are one-hot: the verdict needs no probabilities of them.
+`extend` only, and may leave something for later ones at its end. The verdict needs no probabilities
+of its guesses.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,23 +13,40 @@ from pathlib import Path
 from typing import Protocol
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.lookahead.round_report import DRAFT, NGRAM
+from outrider.actors.lookahead.round_report import DRAFT, NGRAM, PREDICTION
 from outrider.actors.scheduling.request import Request
 from outrider.actors.spec_decode.drafters import ngram, prediction
+from outrider.actors.spec_decode.drafters.guess import Guess
+from outrider.actors.spec_decode.drafters.suffix import SuffixStore
+
+SUFFIX_BYTES = 64 << 20  # of all texts of before and their index: five million ids
 
 
 class Drafter(Protocol):
     """Follows one sequence, whose request it was made for."""
 
-    agreed: int  # ids that the text and what is copied had in common just before, as last proposed
-
     def extend(self, ids: Many[int]) -> None:
         """Take in ids that the sequence gained: every commit, in order."""
         ...
 
-    def propose(self, max_tokens: int) -> tuple[int, ...]:
-        """Guesses of what comes next, none where there is nothing to go by. Changes nothing."""
+    def propose(self, max_tokens: int) -> Guess:
+        """What comes next, so many tokens deep at most. Changes no later guess."""
         ...
+
+    def end(self) -> None:
+        """The sequence has ended."""
+        ...
+
+
+Follow = Callable[[Request], Drafter | None]  # None: no guesses
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSettings:
+    """What the operator chose of them."""
+
+    suffix_bytes: int = SUFFIX_BYTES
+    shares_suffixes: bool = False
 
 
 class Place(Enum):
@@ -44,17 +62,22 @@ class DrafterKind:
 
     name: str
     place: Place
-    follow: Callable[[Request], Drafter | None] | None = None  # the coordinator's; None: no guesses
+    start: Callable[[DrafterSettings], Follow] | None = None  # once an engine; the coordinator's
     ignores_k: bool = False  # goes as far as it can see, whatever the round's k
     takes_path: bool = False  # NAME:PATH
+
+
+def _suffixes(settings: DrafterSettings) -> Follow:
+    return SuffixStore(settings.suffix_bytes, is_shared=settings.shares_suffixes).follow
 
 
 DRAFTERS: Mapping[str, DrafterKind] = {
     kind.name: kind
     for kind in (
-        DrafterKind("prediction", Place.COORDINATOR, prediction.follow, ignores_k=True),
+        DrafterKind(PREDICTION, Place.COORDINATOR, lambda _: prediction.follow, ignores_k=True),
         DrafterKind(DRAFT, Place.DRAFT),
-        DrafterKind(NGRAM, Place.COORDINATOR, ngram.follow),
+        DrafterKind("suffix", Place.COORDINATOR, _suffixes),
+        DrafterKind(NGRAM, Place.COORDINATOR, lambda _: ngram.follow),
     )
 }
 

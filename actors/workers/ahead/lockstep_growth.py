@@ -19,7 +19,7 @@ from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Round, VerifyReply
 from outrider.actors.transport.rows import CountRow, GrowRow, StepRow, StopRow, TurnRow
-from outrider.actors.trees.chances import DRAWN, copied_edge
+from outrider.actors.trees.chances import DRAWN
 from outrider.actors.trees.choosing import Candidate, drawn_length, worth_judging
 from outrider.actors.trees.tree import TreeNode
 from outrider.actors.workers.ahead.grower import STEP_TOKENS
@@ -227,16 +227,11 @@ class LockstepGrowth:
 
 
 def _offer(turn: TurnRow, growing: GrowingTree) -> None:
-    """What others expect; how much agrees before a token is all that is said of it."""
+    """What others expect."""
     for guess in turn.guesses:
-        node: TreeNode | None = growing.tree.root
-        for agreed, token in enumerate(guess.tokens, guess.agreed):
-            if node is None:
-                break
-            is_new = token not in node.children
-            node = growing.tree.add(node, token, guess.drafter, copied_edge(agreed))
-            if is_new and node is not None:
-                growing.hungry.append(node)
+        growing.hungry += growing.tree.offer(
+            guess.drafter, guess.tokens, guess.parents, guess.edges
+        )
 
 
 def _end(growing: GrowingTree, length: int) -> TreeNode | None:

@@ -4,7 +4,6 @@ from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Event, Sequence
-from outrider.actors.spec_decode.proposer import NOTHING
 
 
 class Listener:
@@ -31,4 +30,4 @@ def decoding(**speculation):
 
 
 async def propose(draft, sequence):
-    return await draft.propose(SchedulerOutput([sequence]), {}, lambda _: NOTHING)
+    return await draft.propose(SchedulerOutput([sequence]), {}, lambda _: iter(()))

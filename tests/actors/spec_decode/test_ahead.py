@@ -11,7 +11,7 @@ from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
-from outrider.actors.spec_decode.proposer import NOTHING, Proposal
+from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import Close, Grow, Offers, Open
@@ -95,12 +95,12 @@ def tree_of(draft, sequence):
 async def test_in_rejection_mode_the_chain_is_what_was_drawn(draft, k, expected):
     sequence = decoding(k=k, **REJECTION)
     tree_of(draft, sequence)
-    copied = Proposal((5, 6), (), ("ngram", "ngram"))
+    copied = Proposal((5, 6), (), ("ngram", "ngram"), edges=(1, 2))
     plan = SchedulerOutput([sequence])
-    found = (await draft.propose(plan, {}, lambda _: copied))[7]
+    found = (await draft.propose(plan, {}, lambda _: iter([copied])))[7]
     assert (found.tokens, found.rows) == (expected, ROWS[: len(expected)])
     assert (found.drafter, found.parents) == ("draft", ())
-    assert await draft.propose(plan, {7: copied}, lambda _: NOTHING) == {7: copied}
+    assert await draft.propose(plan, {7: copied}, lambda _: iter(())) == {7: copied}
 
 
 @pytest.mark.parametrize(("rate", "is_waited_for"), [(0.0, False), (1e-3, True), (1e9, False)])
@@ -121,9 +121,12 @@ async def test_a_step_is_waited_for_where_it_is_worth_its_time(
 
 
 async def test_where_nothing_was_drawn_another_drafter_has_the_chain(draft):
-    sequence, copied = decoding(k=3, **REJECTION), Proposal((5, 6), (), ("ngram", "ngram"))
+    sequence, copied = (
+        decoding(k=3, **REJECTION),
+        Proposal((5, 6), (), ("ngram", "ngram"), edges=(1, 2)),
+    )
     draft.follow([sequence])
-    found = await draft.propose(SchedulerOutput([sequence]), {}, lambda _: copied)
+    found = await draft.propose(SchedulerOutput([sequence]), {}, lambda _: iter([copied]))
     assert found == {7: copied}
 
 

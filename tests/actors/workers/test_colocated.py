@@ -173,7 +173,7 @@ def test_what_others_expect_is_in_the_tree(pair):
     answer = pair.handle(asked([turn(1, [3, 4, 6], k=0)]))
     (verdict,) = answer.verdicts.rows
     pair = started()
-    right = GuessRow("ngram", (verdict.token, 9), 8)
+    right = GuessRow("ngram", (verdict.token, 9), (), (6, 6))
     row = turn(1, [3, 4, 6], is_priced=True, guesses=(right,))
     answer = pair.handle(asked([row], 0.1, FLAT))
     (chosen,), (again,) = answer.chosen, answer.verdicts.rows

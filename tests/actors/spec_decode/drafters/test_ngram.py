@@ -1,18 +1,20 @@
 """Prompt lookup: which earlier place is copied, that it costs what it may, and nothing more."""
 
 import random
-import sys
 
 import pytest
+from actors.spec_decode.drafters.counted_lines import num_lines
 
 from outrider.actors.spec_decode.drafters import ngram
+from outrider.actors.spec_decode.drafters.guess import NO_GUESS, Guess
 from outrider.actors.spec_decode.drafters.ngram import NgramDrafter
+from outrider.actors.trees.chances import copied_edge
 
 
 def proposal(ids, max_tokens=4, **kwargs):
     drafter = NgramDrafter(**kwargs)
     drafter.extend(ids)
-    return drafter.propose(max_tokens)
+    return drafter.propose(max_tokens).tokens
 
 
 def test_it_copies_what_followed_the_same_pair():
@@ -51,7 +53,7 @@ def test_in_which_portions_the_ids_came_does_not_matter():
         count = source.randrange(1, 9)
         drafter.extend(ids[at : at + count])
         at += count
-        assert drafter.propose(5) == drafter.propose(5) == proposal(ids[:at], 5)
+        assert drafter.propose(5).tokens == drafter.propose(5).tokens == proposal(ids[:at], 5)
 
 
 def test_it_agrees_with_a_search_through_all_places(monkeypatch):
@@ -99,41 +101,22 @@ def test_a_window_too_small_for_a_pair_is_refused():
         NgramDrafter(window=1)
 
 
-def num_lines(call, *args):
-    """Lines of the drafter that run: the cost of a call on any machine."""
-    count = 0
-
-    def trace(frame, event, _):
-        nonlocal count
-        count += event == "line" and frame.f_code.co_filename == ngram.__file__
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call(*args)
-    finally:
-        sys.settrace(before)
-    return count
-
-
 def test_a_guess_costs_no_more_in_a_long_sequence():
     """The worst text: every pair alike, every match broken just before it is long enough."""
     block = [*([1] * (ngram.MAX_MATCH - 2)), 2]
     drafter = NgramDrafter()
     drafter.extend(block * 20)
-    short = num_lines(drafter.propose, 4)
+    short = num_lines(ngram, drafter.propose, 4)
     drafter.extend(block * 200)
-    assert num_lines(drafter.propose, 4) <= short + 8
+    assert num_lines(ngram, drafter.propose, 4) <= short + 8
     assert short < 10 * ngram.MAX_PLACES * ngram.MAX_MATCH
-    assert num_lines(drafter.extend, [1] * 100) < 1200
+    assert num_lines(ngram, drafter.extend, [1] * 100) < 1200
 
 
 def test_it_says_how_long_the_match_is():
     drafter = NgramDrafter()
     drafter.extend((1, 2, 3, 4, 9, 8, 7, 2, 3, 4))
-    assert drafter.propose(1) == (9,)
-    assert drafter.agreed == 3
+    assert drafter.propose(1) == Guess((9,), (copied_edge(3),))
+    assert drafter.propose(2) == Guess((9, 8), (copied_edge(3), copied_edge(4)))
     drafter.extend((5,))
-    assert drafter.propose(1) == ()
-    assert drafter.agreed == 0
+    assert drafter.propose(1) == NO_GUESS
