@@ -18,6 +18,7 @@ class SpeculationParam(TypedDict, total=False):
     enabled: bool
     k: int  # drafted tokens a round, exactly
     verification: Literal["coupled", "rejection"]
+    drafters: Sequence[str]  # of the server's, those that may draft
 
 
 class Options(TypedDict, total=False):

@@ -28,6 +28,12 @@ def check(request: Request, info: EngineInfo) -> None:
     if sampling.grammar is not None and not info.eos_ids:
         message = "Got a grammar for a model without EOS ids, expected none: it could not end"
         raise InvalidRequest(message, "structured_outputs")
+    for name in request.speculation.drafters or ():
+        if name not in info.drafters:
+            raise InvalidRequest(
+                f"Got {name!r} in speculation.drafters, accepted: {', '.join(info.drafters)}",
+                "speculation.drafters",
+            )
     has_drafter = any(not DRAFTERS[name].ignores_k for name in info.drafters)
     if k and request.speculation.is_enabled and not has_drafter:
         raise InvalidRequest(

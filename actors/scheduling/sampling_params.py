@@ -99,6 +99,11 @@ class SpeculationParams:
     is_enabled: bool = True
     k: int | None = None  # drafted tokens a round; None leaves it to the server
     verification: VerificationMode = VerificationMode.COUPLED
+    drafters: tuple[str, ...] | None = None  # of the server's, those that may; None is all
+
+    def may(self, drafter: str) -> bool:
+        """Whether it may draft for this request."""
+        return self.drafters is None or drafter in self.drafters
 
     def __post_init__(self) -> None:
         in_range = self.k is None or 0 <= self.k <= MAX_K

@@ -1,7 +1,7 @@
 """How far each sequence is drafted: what its request asks, else what the server chose."""
 
 from outrider.actors.lookahead.reason import Reason
-from outrider.actors.lookahead.round_report import DraftChoice
+from outrider.actors.lookahead.round_report import DRAFT, DraftChoice
 from outrider.actors.scheduling.sampling_params import MAX_K
 from outrider.actors.scheduling.sequence import Sequence
 
@@ -15,6 +15,8 @@ class DraftLength:
 
     def draft_k(self, sequence: Sequence) -> int:
         """Tokens of the draft's; at 0 it does not follow the sequence."""
+        if not sequence.request.speculation.may(DRAFT):
+            return 0
         return self._asked(sequence, self.choice.k)
 
     def guessed_k(self, sequence: Sequence, ignores_k: bool) -> int:

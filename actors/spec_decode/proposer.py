@@ -166,6 +166,8 @@ class Proposer:
 
     def _guesses(self, kinds: list[DrafterKind], sequence: Sequence) -> Iterator[Proposal]:
         for kind in kinds:
+            if not sequence.request.speculation.may(kind.name):
+                continue
             k = self.draft_length.guessed_k(sequence, kind.ignores_k)
             if k and (proposal := self._guess(kind, sequence, k)).tokens:
                 yield proposal

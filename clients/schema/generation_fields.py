@@ -24,6 +24,9 @@ class SpeculationOptions(Strict):
     verification: Literal["coupled", "rejection"] | None = Field(
         default=None, description='"coupled" or "rejection"; by default the server\'s'
     )
+    drafters: Many[str] | None = optional_field(
+        "a list of names among the server's: those that may draft", maxItems=16
+    )
 
 
 class Prediction(Strict):

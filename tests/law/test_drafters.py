@@ -9,7 +9,8 @@ import pytest
 from batches import known, output, requests, speculating
 
 from outrider.actors.engine.config import EngineOptions
-from outrider.actors.errors import InvalidConfig
+from outrider.actors.errors import InvalidConfig, InvalidRequest
+from outrider.actors.scheduling.sampling_params import SpeculationParams
 from outrider.actors.spec_decode.drafters.guess import copied
 from outrider.actors.spec_decode.drafters.registry import DRAFTERS, DrafterKind, Place
 
@@ -72,8 +73,9 @@ async def test_texts_of_before_are_drafted_from_within_their_scope(engine_of, sa
 
     async def origins(engine, salt):
         told = Counter()
-        for request in asked:
-            mine = replace(speculating(request), cache_salt=salt)
+        for number, request in enumerate(asked):
+            own = f"{salt}{number}" if salt else ""  # no two of them see each other
+            mine = replace(speculating(request), cache_salt=own)
             chunks = [chunk async for chunk in engine.generate(mine)]
             ids.append([i for chunk in chunks for i in chunk.token_ids])
             told.update(drafter for chunk in chunks for drafter in chunk.tree.drafters)
@@ -88,6 +90,24 @@ async def test_texts_of_before_are_drafted_from_within_their_scope(engine_of, sa
         other = await origins(engine, "you/")
         alone = await origins(engine, "")
         assert ids == [own for own, *_ in plain] * 4
-        assert again["suffix"] > first["suffix"]
-        assert other["suffix"] == first["suffix"], "as if nobody had asked before"
-        assert alone["suffix"] == 0
+        assert again["suffix"] > 0
+        assert first["suffix"] == other["suffix"] == alone["suffix"] == 0
+
+
+@pytest.mark.parametrize("pipeline", ["ahead", "lockstep"])
+async def test_a_request_names_those_that_may_draft_for_it(engine_of, pipeline):
+    options = {"pipeline": pipeline} | (
+        {"lookahead": "fixed", "k": 3} if pipeline == "lockstep" else {}
+    )
+    async with engine_of("demo", "own", drafters=("draft", "ngram"), **options) as engine:
+        (asked,) = requests(1, {"temperature": 0.0}, 4000)
+        asked = replace(asked, prompt_ids=(7, 8, 9, 10) * 8)
+        for names in (("draft",), ("ngram",), ()):
+            speculation = SpeculationParams(drafters=names)
+            chunks = [c async for c in engine.generate(replace(asked, speculation=speculation))]
+            told = {drafter for chunk in chunks for drafter in chunk.tree.drafters}
+            assert told <= {*names}
+            assert told or names != ("draft",)
+        with pytest.raises(InvalidRequest, match="accepted: draft, ngram") as refused:
+            engine.check(replace(asked, speculation=SpeculationParams(drafters=("eagle",))))
+        assert refused.value.param == "speculation.drafters"

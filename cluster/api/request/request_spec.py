@@ -145,7 +145,8 @@ def _speculation(asked: SpeculationOptions | None, verification: str) -> Specula
     """What the request asked, with the server's mode of verification where it has none."""
     asked = asked or SpeculationOptions()
     mode = VerificationMode(asked.verification or verification)
-    return SpeculationParams(asked.enabled, asked.k, mode)
+    drafters = None if asked.drafters is None else tuple(asked.drafters)
+    return SpeculationParams(asked.enabled, asked.k, mode, drafters)
 
 
 def _check_counts(body: GenerationFields, spec: RequestSpec, limits: ApiLimits) -> None:

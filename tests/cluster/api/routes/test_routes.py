@@ -82,7 +82,7 @@ async def test_defaults_are_those_of_openai(http: httpx.AsyncClient, engine: Toy
 
 async def test_every_field_reaches_the_engine(http: httpx.AsyncClient, engine: ToyEngine) -> None:
     fields = {"temperature": 0, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "max_tokens": 2}
-    speculation = {"enabled": False, "k": 2, "verification": "rejection"}
+    speculation = {"enabled": False, "k": 2, "verification": "rejection", "drafters": ["ngram"]}
     body = PROMPT | fields | {"seed": -1, "stop": ["x", "y"], "speculation": speculation}
     assert (await http.post("/v1/completions", json=body)).status_code == 200
     request = engine.requests[0]
@@ -92,6 +92,7 @@ async def test_every_field_reaches_the_engine(http: httpx.AsyncClient, engine: T
     assert not request.speculation.is_enabled
     assert request.speculation.k == 2
     assert request.speculation.verification is VerificationMode.REJECTION
+    assert request.speculation.drafters == ("ngram",)
 
 
 @pytest.mark.parametrize("prompt", [["hi", "you"], [[104, 105], [121, 111, 117]]])
