@@ -27,7 +27,7 @@ class ServedModel(Reply):
 class SpeculationSupport(Reply):
     """How it is sped up, and what a request may choose of it."""
 
-    drafters: list[str]  # "draft", "ngram", "prediction", as preferred
+    drafters: list[str]  # "draft", "ngram", …, as preferred; a request may name some of them
     verification_modes: list[str]
     default_verification: str
     max_k: int

@@ -122,12 +122,12 @@ class SuffixStore:
         """is_shared: what has no scope is one of its own, and not left out."""
         self._max_bytes = max_bytes
         self._is_shared = is_shared
-        self._logs: OrderedDict[str, SuffixLog] = OrderedDict()
+        self._logs: OrderedDict[tuple[str, str], SuffixLog] = OrderedDict()
 
     def follow(self, request: Request) -> "SuffixDrafter | None":
         """A drafter, where the request has a scope."""
-        scope = request.cache_salt
-        if not scope and not self._is_shared:
+        scope = request.tenant, request.cache_salt
+        if not any(scope) and not self._is_shared:
             return None
         log = self._logs.get(scope)
         if log is None:

@@ -27,8 +27,9 @@ from outrider.actors.trees.chances import counted_edge
 TEXT = tuple(range(100, 140))
 
 
-def asked(prompt, salt="me/"):
-    return Request(tuple(prompt), SamplingParams(max_tokens=64), 0, cache_salt=salt)
+def asked(prompt, salt="me/", key=""):
+    sampling = SamplingParams(max_tokens=64)
+    return Request(tuple(prompt), sampling, 0, tenant=key, cache_salt=salt)
 
 
 def store(max_bytes=64 << 20, is_shared=False):
@@ -99,6 +100,14 @@ def test_keys_and_salts_do_not_see_each_other():
     for salt in ("you/", "me/other", ""):
         assert guess_behind(known, TEXT[:8], salt=salt) == NO_GUESS
     assert guess_behind(known, TEXT[:8], salt="me/") != NO_GUESS
+    for key in ("ann", "bob"):
+        drafter = known.follow(asked(TEXT[:8], "me/", key))
+        assert drafter.propose(8) == NO_GUESS, "a key's is its own under the same salt"
+        drafter.extend(TEXT[8:20])
+        drafter.end()
+    for key, salt in (("ann", "me/"), ("ann", "")):
+        guess = known.follow(asked(TEXT[:8], salt, key)).propose(8)
+        assert (guess != NO_GUESS) == (salt == "me/")
 
 
 def test_without_a_scope_nothing_is_kept_but_where_the_operator_says_so():
@@ -117,8 +126,8 @@ def test_it_stays_within_its_bytes_and_who_wrote_least_recently_goes():
         wrote(known, (1, 2, 3), TEXT, f"{who}/")
     logs = known._logs
     assert sum(log.num_bytes for log in logs.values()) <= SCOPE_SHARE * (fixed + 400 * TOKEN_BYTES)
-    assert "f/" in logs
-    assert "a/" not in logs
+    assert ("", "f/") in logs
+    assert ("", "a/") not in logs
     assert guess_behind(known, TEXT[:8], salt="a/") == NO_GUESS, "and its texts with it"
 
 
