@@ -73,8 +73,22 @@ class SuffixLog:
         """A text."""
         if len(ids) <= GRAM:
             return
+        last, end, most = self._last, self._end, self._max
+        first = second = third = NO_ID
         for number, token in enumerate((NO_ID, *ids)):
-            self._write(token, is_indexed=number > GRAM)
+            before = 0
+            if number > GRAM:  # the ids before it are entered, now that something follows them
+                bucket = _bucket(first, second, third)
+                before, last[bucket] = last[bucket], end
+            if end <= most:
+                self._ids.append(token)
+                self._before.append(before)
+            else:
+                at = (end - 1) % most
+                self._ids[at], self._before[at] = token, before
+            first, second, third = second, third, token
+            end += 1
+        self._end = end
 
     def places(self, tail: Many[int]) -> list[tuple[int, int]]:
         """(the place behind, ids that match) of texts that read as these ids end, newest first."""
@@ -90,23 +104,10 @@ class SuffixLog:
             place = self._before[(place - 1) % self._max]
         return found
 
-    def _write(self, token: int, *, is_indexed: bool) -> None:
-        """At the end, and enter the ids before it, now that something follows them."""
-        end, before = self._end, 0
-        if is_indexed:
-            bucket = _bucket(*(self.at(end - back) for back in range(GRAM, 0, -1)))
-            before, self._last[bucket] = self._last[bucket], end
-        if len(self._ids) < self._max:
-            self._ids.append(token)
-            self._before.append(before)
-        else:
-            at = (end - 1) % self._max
-            self._ids[at], self._before[at] = token, before
-        self._end += 1
-
     def _match_len(self, place: int, tail: Many[int]) -> int:
-        length, most = 0, min(MAX_MATCH, len(tail))
-        while length < most and self.at(place - 1 - length) == tail[-1 - length]:
+        ids, size, at = self._ids, self._max, place - 2
+        length, most = 0, min(MAX_MATCH, len(tail), place - self.floor)
+        while length < most and ids[(at - length) % size] == tail[-1 - length]:
             length += 1
         return length
 
