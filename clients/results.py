@@ -14,6 +14,7 @@ class TokenOrigin(StrEnum):
 
     DRAFT = "draft"  # guessed by the draft model
     NGRAM = "ngram"  # guessed from the text's own past
+    SUFFIX = "suffix"  # guessed from earlier texts of the same key
     PREDICTION = "prediction"  # guessed from the request's `prediction`
     RECOVERED = "recovered"  # the target's, in place of a guess it rejected
     BONUS = "bonus"  # the target's, behind all that was guessed there

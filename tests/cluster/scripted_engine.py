@@ -34,6 +34,7 @@ ROUNDS = (
     ("draft", 2, 0),
     ("ngram", 5, 2),
     ("prediction", 3, 3),
+    ("suffix", 4, 2),
     ("draft", 5, 3),
 )
 

@@ -1,11 +1,11 @@
 /**
  * Where a token came from. The names are class names of the style sheet too.
  *
- * @typedef {"draft" | "ngram" | "prediction" | "recovered" | "bonus" | "plain"} Origin
+ * @typedef {"draft" | "ngram" | "suffix" | "prediction" | "recovered" | "bonus" | "plain"} Origin
  */
 
 /** @type {readonly Origin[]} */
-export const DRAFTERS = ["draft", "ngram", "prediction"];
+export const DRAFTERS = ["draft", "ngram", "suffix", "prediction"];
 
 /** @type {readonly Origin[]} */
 export const ORIGINS = [...DRAFTERS, "recovered", "bonus", "plain"];

@@ -12,6 +12,7 @@ from outrider.cluster.terminal.console import stderr
 COLOURS = {
     TokenOrigin.DRAFT: ("green", "drafted"),
     TokenOrigin.NGRAM: ("cyan", "copied"),
+    TokenOrigin.SUFFIX: ("bright_cyan", "from the past"),
     TokenOrigin.RECOVERED: ("yellow", "corrected"),
     TokenOrigin.BONUS: ("blue", "bonus"),
     TokenOrigin.PLAIN: ("default", "plain"),

@@ -42,7 +42,7 @@ def test_complete_reads_standard_input_and_writes_json(server: ToyServer) -> Non
     answer = json.loads(result.stdout)
     assert answer["seed"] == -7
     assert answer["usage"]["completion_tokens"] == 64
-    assert set(answer["choices"][0]["origins"]) > {"accepted", "recovered"}
+    assert set(answer["choices"][0]["origins"]) > {"draft", "recovered"}
 
 
 def test_what_is_asked_for(server: ToyServer) -> None:

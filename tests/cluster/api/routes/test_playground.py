@@ -17,7 +17,14 @@ from outrider.actors.lookahead.reason import Reason
 from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.cluster.api.middleware.keys import Key, KeyRing, Policy, digest_of
 
-ORIGINS = ("draft", "ngram", "prediction", "recovered", "bonus")  # those that are coloured
+ORIGINS = (
+    "draft",
+    "ngram",
+    "suffix",
+    "prediction",
+    "recovered",
+    "bonus",
+)  # those that are coloured
 NUM_TOKENS = len(Pieces(SCRIPT).script)
 SECRET = "sk-test-0001"
 
@@ -77,7 +84,7 @@ def test_every_token_has_its_origin(page: Browser) -> None:
     judged = {drafter: 0 for drafter, *_ in ROUNDS}
     for drafter, num_drafted, _ in islice(cycle(ROUNDS), int(page.find("#round-chart .to").text)):
         judged[drafter] += num_drafted
-    for drafter in ("draft", "ngram", "prediction"):
+    for drafter in ("draft", "ngram", "suffix", "prediction"):
         assert page.find(f"#legend li.{drafter} small").text == f"of {judged[drafter]}"
 
 
