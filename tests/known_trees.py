@@ -47,7 +47,11 @@ def plant_trees(monkeypatch, answers, vocab, seed=0):
                 tokens, parents = random_tree(rng, truth, vocab)
                 if tokens:
                     proposals[sequence.seq_id] = Proposal(
-                        tokens, (), ("prediction",) * len(tokens), parents
+                        tokens,
+                        (),
+                        ("prediction",) * len(tokens),
+                        parents,
+                        (8,) * len(tokens),
                     )
                     num_planted[0] += 1
         return proposals

@@ -127,7 +127,7 @@ def figures(world, is_quick):
         best = settings[0]
         if len(settings) > 1:
             best = max(settings, key=lambda each: made(each, CHOOSE_FIRST, CHOOSE).tokens_per_s)
-        outcome = made(best, FIRST, ROUNDS)
+        outcome = made(best, FIRST // min(4, world.num_rows), ROUNDS)
         begun = outcome.first_tokens_per_s
         found[name] = outcome.tokens_per_s, best.label, begun, outcome.target_idle
     chains = [found[name] for name in ("lockstep", "ahead") if name in found]
