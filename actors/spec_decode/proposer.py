@@ -1,7 +1,8 @@
 """Where proposals come from, and how long they are.
 
-The draft's own come through its client. The coordinator's drafters are asked here: those that
-`engine.drafters` names before the draft go first, the others where the draft has nothing.
+The draft's own come through its client, the coordinator's drafters are asked here. All are part of a
+tree; where a row has one chain, those that `engine.drafters` names before the draft go first, the
+others where the draft has nothing.
 """
 
 import math
@@ -59,10 +60,10 @@ class Proposal:
         """The first token, the first behind it, and so on."""
         if not self.parents:
             return self
-        path, at = [0], 0
-        while (after := next((n for n, p in enumerate(self.parents) if p == at and n > at), 0)) > 0:
-            path.append(after)
-            at = after
+        path = [0]
+        for node, parent in enumerate(self.parents[1:], 1):
+            if parent == path[-1]:
+                path.append(node)
         return Proposal(
             tuple(self.tokens[n] for n in path),
             (),

@@ -28,7 +28,8 @@ UNKNOWN = 0.5  # of what was drawn, or is copied where nothing agrees yet
 DOUBTED = {"prediction": 0.2}  # of a drafter's first token; a client knows what it asks for
 AGREED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # where the next bin of agreement begins
 COPIED = 16  # edges of copies, by agreement
-SHARES = (0.3, 0.6, 0.9)  # where the next bin of shares begins
+SHARES = (0.3, 0.6, 0.9, 1.0)  # where the next bin of shares begins
+OF_SHARE = (1.0, 0.15, 0.45, 0.75, 0.95, 1.0)  # what is believed of each; the first has none
 
 
 NodeCounts = Counter[tuple[str, str]]  # nodes by drafter, and "offered", "judged" or "accepted"
@@ -61,7 +62,7 @@ def counted_edge(agreed: int, num_places: int, share: float) -> Edge:
     """Likewise of several places, of which so many go on with it: this share of those that read
     alike before it.
     """
-    level = bisect_right(SHARES, share) if share < 1 else len(SHARES) + 1
+    level = 1 + bisect_right(SHARES, share)
     return COPIED * (2 * level + (num_places > 1)) + copied_edge(agreed)
 
 
@@ -69,11 +70,9 @@ def counted_edge(agreed: int, num_places: int, share: float) -> Edge:
 def _prior(drafter: str, edge: Edge) -> float:
     """The draft at its word, the rest falling with the rank; copies by what agrees."""
     if drafter != DRAFT:
-        level, at = divmod(edge, COPIED)
-        share = (
-            ((0.0, *SHARES, 1.0)[level // 2] + (*SHARES, 1.0, 1.0)[level // 2]) / 2 if level else 1
-        )
-        return share * (1 - DOUBTED.get(drafter, UNKNOWN) / (1 + (0, *AGREED)[at] / 4))
+        shared, at = divmod(edge, COPIED)
+        believed = 1 - DOUBTED.get(drafter, UNKNOWN) / (1 + (0, *AGREED)[at] / 4)
+        return believed * OF_SHARE[shared // 2]
     if edge == DRAWN:
         return UNKNOWN
     level, rank = divmod(edge % SAMPLED, NUM_RANKS)

@@ -10,7 +10,7 @@ from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.sequence import Event, Sequence
 from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.draft_length import DraftLength
-from outrider.actors.spec_decode.proposer import Proposer
+from outrider.actors.spec_decode.proposer import Proposal, Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 
@@ -58,3 +58,12 @@ def test_room_is_kept_for_as_much_as_was_drafted_of_late():
     fixed = FixedController(6)
     proposer = Proposer(AheadDraft(length, None, statistics, Trace()), length, fixed, statistics)
     assert proposer.num_expected(proposer.choose([decoding()])) == 6
+
+
+def test_the_chain_of_a_tree_is_its_first_nodes():
+    tree = Proposal(
+        (5, 6, 7, 8, 9), (), ("a", "b", "c", "d", "e"), (0, 1, 0, 1, 2), (10, 11, 12, 13, 14)
+    )
+    assert tree.chain() == Proposal((5, 7, 9), (), ("a", "c", "e"), edges=(10, 12, 14))
+    chain = tree.chain()
+    assert chain.chain() is chain
