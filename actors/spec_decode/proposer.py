@@ -1,7 +1,7 @@
 """Where proposals come from, and how long they are.
 
-The draft's own come through its client, the coordinator's drafters are asked here. All are part of a
-tree; where a row has one chain, those that `engine.drafters` names before the draft go first, the
+The draft's own come through its client, the coordinator's drafters are asked here. All are part of
+a tree; where a row has one chain, those that `engine.drafters` names before the draft go first, the
 others where the draft has nothing.
 """
 
