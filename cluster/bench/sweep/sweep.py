@@ -20,6 +20,7 @@ from outrider.actors.scheduling.sampling_params import (
     SpeculationParams,
     VerificationMode,
 )
+from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.bench.prompts import Ids
 from outrider.cluster.bench.sweep.point import Point
 
@@ -91,7 +92,8 @@ async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_toke
         engine.statistics.reset()
         started = time.perf_counter()
         await batch.is_over.wait()
-        return Point.of(cell.k, engine.statistics.snapshot(), time.perf_counter() - started)
+        snapshot, ended = batch.end
+        return Point.of(cell.k, snapshot, ended - started)
     finally:
         for task in tasks:
             task.cancel()
@@ -104,6 +106,7 @@ class _Batch:
     def __init__(self, num_rows: int) -> None:
         self.is_whole = asyncio.Event()  # all have begun
         self.is_over = asyncio.Event()  # the first has ended
+        self.end = Snapshot(), 0.0  # what was counted by then, and when it was
         self._num_waited_for = num_rows
 
     async def follow(self, engine: Engine, request: Request) -> None:
@@ -114,7 +117,9 @@ class _Batch:
                 is_first = False
                 if self._num_waited_for == 0:
                     self.is_whole.set()
-        self.is_over.set()
+        if not self.is_over.is_set():
+            self.end = engine.statistics.snapshot(), time.perf_counter()
+            self.is_over.set()
 
 
 def drafters(names: Many[str] | None, *, has_draft: bool) -> tuple[DrafterChoice, ...]:

@@ -150,7 +150,8 @@ def test_engine_sweeps_and_says_what_chances_promised(pair: list[str], tmp_path:
         ),
     ]
     for one in cells:
-        assert one["num_rows"] == pytest.approx(2), "the batch is whole all the time"
+        # The batch is whole all the time, but for a round that may be over before it is noticed.
+        assert one["num_rows"] == pytest.approx(2, rel=0.1)
         assert one["tokens_per_s"] > 0
         assert (one["draft_s"] > 0) == (one["drafter"] in ("draft", "tree"))
         is_chance_known = one["drafter"] in ("draft", "tree") and one["verification"] == "coupled"
