@@ -9,6 +9,7 @@ from enum import StrEnum
 from outrider.actors.errors import InvalidRequest
 
 MAX_K = 16
+MAX_DRAFTERS = 16  # that one request may name
 MAX_STOPS = 64
 MAX_TOP_LOGPROBS = 20
 SEED_BITS = 64
@@ -108,6 +109,8 @@ class SpeculationParams:
     def __post_init__(self) -> None:
         in_range = self.k is None or 0 <= self.k <= MAX_K
         _require(in_range, "speculation.k", self.k, f"0 ≤ k ≤ {MAX_K}")
+        num = len(self.drafters or ())
+        _require(num <= MAX_DRAFTERS, "speculation.drafters", num, f"{MAX_DRAFTERS} names at most")
 
 
 def seed_of(value: int) -> int:

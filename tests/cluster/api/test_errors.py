@@ -54,6 +54,7 @@ def error_of(reply: httpx.Response, status: int = 400) -> dict[str, Any]:
         ({"stream": "yes"}, "stream", "true or false"),
         ({"speculation": {"k": 17}}, "speculation.k", "17, expected 0 ≤ k ≤ 16"),
         ({"speculation": {"k": -1}}, "speculation.k", "-1, expected 0 ≤ k ≤ 16"),
+        ({"speculation": {"drafters": ["a"] * 17}}, "speculation.drafters", "16 names at most"),
         ({"speculation": {"k": "4"}}, "speculation.k", "a whole number"),
         ({"speculation": {"verification": "typical"}}, "speculation.verification", "coupled"),
         ({"speculation": {"depth": 3}}, "speculation.depth", "unknown field"),
