@@ -194,13 +194,15 @@ async def measure(trace):
                 draft[1] = 1e3 * told.draft_step_s / told.num_draft_passes
                 hop_s = max(0.0, rest_s - host_s) / 4
     async with serving(pipeline="ahead", drafters=ALL, trace=trace) as engine:
-        _, host_s = await counted(engine, None)
+        told, host_s = await counted(engine, None)
+        idle_s = told.elapsed_s - told.target_s - told.draft_wait_s
+        ahead_hop_s = idle_s / told.num_target_passes / 2  # and the choice of a tree
     steps = {}
     for event in json.loads(trace.read_text())["traceEvents"]:
         if event["name"] == "step":
             steps.setdefault(event["args"]["num_tokens"], []).append(event["dur"] / 1e3)
     draft |= {size: statistics.median(took) for size, took in steps.items() if len(took) >= 20}
-    curves = {"hop_s": hop_s, "host_s": host_s}
+    curves = {"hop_s": hop_s, "ahead_hop_s": ahead_hop_s, "host_s": host_s}
     for role, known in (("target", target), ("draft", draft)):
         forwards = forward_ms(role)
         most = max(size for size in known if size in forwards)
@@ -250,14 +252,18 @@ def beside(file, curves):
     target, draft = (Table(tuple(map(tuple, curves[role]))) for role in ("target", "draft"))
     hop_s, host_s = curves["hop_s"], curves["host_s"]
     machine = Machine("here", target, draft, hop_s, "measured", host_s=host_s)
+    machines = {
+        Pipeline.LOCKSTEP: machine,
+        Pipeline.AHEAD: replace(machine, hop_s=curves["ahead_hop_s"], draft_hop_s=hop_s),
+    }
     text = Texts()["questions"]
     text = replace(text, prompts=text.prompts[:8], max_tokens=128, num_seeds=1)
     print("| variant | temperature | real | virtual | virtual / real |\n|---|---|---|---|---|")
     for temperature in (0.0, 1.0):
-        world = World(machine, text, temperature)
         seconds = told[f"T={temperature:g}, 1 streams"]["seconds"]
         plain = None
         for name, setting in REAL.items():
+            world = World(machines[setting.pipeline], text, temperature)
             made = world.run(setting, *REAL_ROUNDS).tokens_per_s
             plain = plain or made
             pairs = zip(seconds["plain process"], seconds[name], strict=True)
