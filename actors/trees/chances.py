@@ -25,11 +25,12 @@ DRAWN = PRIVATE  # the token that was drawn there: one edge for all, which tells
 PRIOR_WEIGHT = 8.0  # verdicts that a prior is worth
 MEMORY = 512.0  # of an edge: that many count, older ones ever less
 UNKNOWN = 0.5  # of what was drawn, or is copied where nothing agrees yet
-DOUBTED = {"prediction": 0.2}  # of a drafter's first token; a client knows what it asks for
+# Of a drafter's first token: a client knows what it asks for, other texts know less than one's own.
+DOUBTED = {"prediction": 0.2, "suffix": 0.8}
 AGREED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # where the next bin of agreement begins
 COPIED = 16  # edges of copies, by agreement
-SHARES = (0.3, 0.6, 0.9, 1.0)  # where the next bin of shares begins
-OF_SHARE = (1.0, 0.15, 0.45, 0.75, 0.95, 1.0)  # what is believed of each; the first has none
+SHARES = (0.3, 0.6, 1.0)  # where the next bin of shares begins; one for those that all agree on
+OF_SHARE = (1.0, 0.15, 0.45, 0.8, 0.9, 1.0)  # what is believed of each; the first has none
 
 
 NodeCounts = Counter[tuple[str, str]]  # nodes by drafter, and "offered", "judged" or "accepted"
@@ -62,17 +63,17 @@ def counted_edge(agreed: int, num_places: int, share: float) -> Edge:
     """Likewise of several places, of which so many go on with it: this share of those that read
     alike before it.
     """
-    level = 1 + bisect_right(SHARES, share)
-    return COPIED * (2 * level + (num_places > 1)) + copied_edge(agreed)
+    level = 1 + bisect_right(SHARES, share) + (share == 1 and num_places > 1)
+    return COPIED * level + copied_edge(agreed)
 
 
 @cache
 def _prior(drafter: str, edge: Edge) -> float:
     """The draft at its word, the rest falling with the rank; copies by what agrees."""
     if drafter != DRAFT:
-        shared, at = divmod(edge, COPIED)
+        level, at = divmod(edge, COPIED)
         believed = 1 - DOUBTED.get(drafter, UNKNOWN) / (1 + (0, *AGREED)[at] / 4)
-        return believed * OF_SHARE[shared // 2]
+        return believed * OF_SHARE[level]
     if edge == DRAWN:
         return UNKNOWN
     level, rank = divmod(edge % SAMPLED, NUM_RANKS)

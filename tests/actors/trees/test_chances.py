@@ -83,10 +83,11 @@ def test_the_typical_is_of_first_guesses_only():
 
 def test_what_is_copied_is_believed_the_more_agrees_before_it():
     chances = Chances()
-    shares = [chances.of("suffix", counted_edge(8, 2, share)) for share in (0.2, 0.5, 0.8, 0.95, 1)]
-    assert shares == sorted(shares)
-    assert len(set(shares)) == 5
+    several = [(1, 0.2), (1, 0.5), (2, 0.8), (1, 1.0), (2, 1.0)]
+    shares = [chances.of("suffix", counted_edge(8, num, share)) for num, share in several]
+    assert shares == sorted(set(shares))
     assert shares[-1] == chances.of("suffix", copied_edge(8)), "what all go on with is a copy"
+    assert shares[-1] < chances.of("ngram", copied_edge(8)), "of another text"
     edges = [copied_edge(agreed) for agreed in range(200)]
     assert edges == sorted(edges)
     found = [chances.of("ngram", edge) for edge in dict.fromkeys(edges)]
