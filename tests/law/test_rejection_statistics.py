@@ -110,8 +110,10 @@ async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k, is_col
         monkeypatch.setattr(price_controller, "DOUBTFUL", 0.0)
     found, snapshot = await odds(engine_of, joint, is_colocated, k)
     assert found > LIMIT
-    assert snapshot.num_accepted > NUM_REQUESTS // 4
-    assert snapshot.num_drafted - snapshot.num_accepted > NUM_REQUESTS // 4
+    assert (
+        snapshot.num_accepted > NUM_REQUESTS // 6
+    )  # enough of each for the odds to mean something
+    assert snapshot.num_drafted - snapshot.num_accepted > NUM_REQUESTS // 6
 
 
 @pytest.mark.parametrize("is_colocated", [False, True], ids=["ahead", "in turns"])
