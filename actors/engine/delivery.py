@@ -62,9 +62,9 @@ def nodes_told(commits: Sequence[Commit]) -> dict[str, float]:
     """Nodes of a round, by drafter and what became of them, for its trace."""
     judged, accepted = Counter[str](), Counter[str]()
     for commit in commits:
-        drafters, tree = commit.proposal.drafters, commit.proposal.parents
+        drafters, parents = commit.proposal.drafters, commit.proposal.parents
         judged.update(drafters)
-        accepted.update(drafters[at] for at in path_to(commit.verdict.node, tree))
+        accepted.update(drafters[at] for at in path_to(commit.verdict.node, parents))
     told: dict[str, float] = {}
     for drafter, num in judged.items():
         told[f"{drafter}_judged"] = num

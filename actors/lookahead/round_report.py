@@ -21,7 +21,7 @@ class DraftChoice:
 
     @property
     def most(self) -> int:
-        """Drafted tokens of a chain."""
+        """The longest chain that a row may have."""
         return max(self.k, self.ngram_k)
 
 

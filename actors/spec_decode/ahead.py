@@ -129,8 +129,7 @@ class AheadDraft:
         """The nodes of each, once no step of the draft is worth waiting for."""
         chosen, worth = self._worth(rows, num_tokens, most)
         loop, price = asyncio.get_running_loop(), self._price
-        began = loop.time()
-        end = began + MAX_STEPS * (self._step_s + self._hops_s)
+        end = loop.time() + MAX_STEPS * (self._step_s + self._hops_s)
         while price is not None and price.rate and loop.time() < end:
             cost = price.of(num_tokens + sum(map(len, chosen.values())))
             self._statistics.set(price=cost)
@@ -139,16 +138,16 @@ class AheadDraft:
                 break
             self._tell()
             self._offered.clear()
-            before = worth
+            before, began = worth, loop.time()
             try:
                 async with asyncio.timeout(min(2 * wait_s, end - loop.time())):
                     await self._offered.wait()
             except TimeoutError:
                 end = 0.0
+            self._statistics.add(draft_wait_s=loop.time() - began)
             chosen, worth = self._worth(rows, num_tokens, most)
             self._brought += (worth - before) - self._brought * SMOOTHING
             self._promised += promised - self._promised * SMOOTHING
-        self._statistics.add(draft_wait_s=loop.time() - began)
         return chosen
 
     def _worth(

@@ -29,8 +29,10 @@ UNKNOWN = 0.5  # of what was drawn, or is copied where nothing agrees yet
 DOUBTED = {"prediction": 0.2, "suffix": 0.8}
 AGREED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # where the next bin of agreement begins
 COPIED = 16  # edges of copies, by agreement
-SHARES = (0.3, 0.6, 1.0)  # where the next bin of shares begins; one for those that all agree on
-OF_SHARE = (1.0, 0.15, 0.45, 0.8, 0.9, 1.0)  # what is believed of each; the first has none
+SHARES = (0.3, 0.6, 1.0)  # where the next bin of shares begins
+# How much of a copy's chance is believed: of a plain copy, which has no share; by share; where all
+# places agree, one or several.
+OF_SHARE = (1.0, 0.15, 0.45, 0.8, 0.9, 1.0)
 
 
 NodeCounts = Counter[tuple[str, str]]  # nodes by drafter, and "offered", "judged" or "accepted"

@@ -185,7 +185,7 @@ def proposal_of(nodes: Sequence[TreeNode]) -> tuple[tuple[int, ...], tuple[int, 
 
 
 def drafters_of(nodes: Sequence[TreeNode]) -> tuple[str, ...]:
-    """One of each: the client, whose prediction is counted, before the draft, then the others."""
+    """Whose each one counts as: the client's prediction, else the draft's, else another's."""
     return tuple(
         PREDICTION
         if PREDICTION in node.edges

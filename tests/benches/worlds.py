@@ -8,8 +8,8 @@ the cost curves of machines.
 
 The same arguments print the same table, whatever else the machine does: no second of it enters.
 Tokens a second of virtual time. Of several settings of a policy one is chosen in early rounds.
-All are measured in the same later ones, behind 500 in which they may learn; of the controller those
-stand apart. That every policy writes the text of plain decoding is asserted.
+All are measured in the same later ones, behind those in which they may learn, 500 of one row; of
+the controller those stand apart. That every policy writes the text of plain decoding is asserted.
 
 Without other wishes a text is run on the machines, at the temperatures and with the rows that make
 another world of it (USUAL). `chat` and `edits` need SmolLM2 (real_model.py). In `agrees 0.8` the

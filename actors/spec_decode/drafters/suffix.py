@@ -27,7 +27,7 @@ MAX_NODES = 48
 WINDOW = 8192  # ids of a prompt that are kept, its last ones
 BLOCK = 32  # ids of a prompt that are known or not
 SCOPE_SHARE = 4  # of the bytes one scope has at most one part in so many
-TOKEN_BYTES = 4 + 8
+TOKEN_BYTES = 4 + 8 + 4  # the id, the place before, its part of what is known of prompts
 NO_ID = -1  # between two texts
 
 
@@ -39,7 +39,7 @@ class SuffixLog:
         self._ids = array("i")
         self._before = array("q")  # the place before in the same bucket; 0 is none
         self._last = array("q", bytes(8 * NUM_BUCKETS))
-        self._known: dict[int, None] = {}  # beginnings of prompts, oldest first
+        self._known: dict[int, int] = {}  # beginnings of prompts → where written, oldest first
         self._end = 1  # of what was written
 
     @property
@@ -62,9 +62,11 @@ class SuffixLog:
         recent, key, new = ids[-WINDOW:], 0, 0
         for start in range(0, len(recent) - BLOCK + 1, BLOCK):
             key = hash((key, *recent[start : start + BLOCK]))
-            if new == start and key in self._known:
+            if new == start and self._known.get(key, 0) >= self.floor:
                 new = start + BLOCK
-            self._known[key] = None
+            else:
+                self._known.pop(key, None)
+                self._known[key] = self._end
         while len(self._known) * BLOCK > self._max:
             del self._known[next(iter(self._known))]
         self.add(recent[max(0, new - MAX_MATCH) :] if new < len(recent) else ())

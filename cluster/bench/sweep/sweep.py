@@ -1,7 +1,7 @@
 """The engine alone, over what can be drafted: what was promised, and what came of it.
 
-Only decoding is measured: from when every stream has begun until the first one ends, so the batch
-is whole all the time. Draft and target take turns in this process.
+Only decoding is measured: from when every stream has begun until the first one has its tokens; none
+ends there, so the batch is whole all the time. Draft and target take turns in this process.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from outrider.actors.scheduling.sampling_params import (
     SpeculationParams,
     VerificationMode,
 )
-from outrider.actors.telemetry.statistics import Snapshot
 from outrider.cluster.bench.prompts import Ids
 from outrider.cluster.bench.sweep.point import Point
+
+MARGIN = 64  # tokens that streams go on for: none ends while others are measured
 
 
 class DrafterChoice(StrEnum):
@@ -78,9 +79,10 @@ class SweepPlan:
 
 async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_tokens: int) -> Point:
     """One point, on an engine with that drafter."""
-    sampling = SamplingParams(cell.temperature, max_tokens=num_tokens, ignores_eos=True)
+    most = num_tokens + MARGIN
+    sampling = SamplingParams(cell.temperature, max_tokens=most, ignores_eos=True)
     speculation = SpeculationParams(k=cell.k, verification=cell.verification)
-    batch = _Batch(cell.batch)
+    batch = _Batch(cell.batch, num_tokens)
     tasks = [
         asyncio.create_task(
             batch.follow(engine, Request(ids, sampling, seed=number, speculation=speculation))
@@ -92,8 +94,7 @@ async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_toke
         engine.statistics.reset()
         started = time.perf_counter()
         await batch.is_over.wait()
-        snapshot, ended = batch.end
-        return Point.of(cell.k, snapshot, ended - started)
+        return Point.of(cell.k, engine.statistics.snapshot(), time.perf_counter() - started)
     finally:
         for task in tasks:
             task.cancel()
@@ -103,23 +104,23 @@ async def measure(engine: Engine, cell: Cell, prompts: tuple[Ids, ...], num_toke
 class _Batch:
     """Streams that decode together."""
 
-    def __init__(self, num_rows: int) -> None:
+    def __init__(self, num_rows: int, num_tokens: int) -> None:
+        self._num_tokens = num_tokens
         self.is_whole = asyncio.Event()  # all have begun
-        self.is_over = asyncio.Event()  # the first has ended
-        self.end = Snapshot(), 0.0  # what was counted by then, and when it was
+        self.is_over = asyncio.Event()  # the first has its tokens; all go on for a while
         self._num_waited_for = num_rows
 
     async def follow(self, engine: Engine, request: Request) -> None:
-        is_first = True
+        is_first, num_left = True, self._num_tokens
         async with aclosing(engine.generate(request)) as chunks:
-            async for _ in chunks:
+            async for chunk in chunks:
                 self._num_waited_for -= is_first
                 is_first = False
                 if self._num_waited_for == 0:
                     self.is_whole.set()
-        if not self.is_over.is_set():
-            self.end = engine.statistics.snapshot(), time.perf_counter()
-            self.is_over.set()
+                num_left -= len(chunk.token_ids)
+                if num_left <= 0:
+                    self.is_over.set()
 
 
 def drafters(names: Many[str] | None, *, has_draft: bool) -> tuple[DrafterChoice, ...]:

@@ -152,6 +152,15 @@ def test_a_chat_that_grows_is_kept_once():
     assert len(log._ids) - num <= 3 * BLOCK + 3
 
 
+def test_a_chat_whose_beginning_was_overwritten_is_kept_anew():
+    log, chat = SuffixLog(4 * BLOCK), list(range(2 * BLOCK))
+    log.add_prompt(chat)
+    log.add(range(1000, 1000 + 5 * BLOCK))
+    assert paths_of(log, chat[:5]) == []
+    log.add_prompt(chat)
+    assert paths_of(log, chat[:5]) == [5]
+
+
 def paths_of(log, tail):
     return [log.at(place) for place, _ in log.places(list(tail))]
 
