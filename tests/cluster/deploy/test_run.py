@@ -47,4 +47,4 @@ def test_a_conversation_from_a_pipe(tmp_path: Path) -> None:
     assert len(done.stdout.strip()) > 40
     assert "room for" in done.stderr
     assert "Traceback" not in done.stderr
-    assert folders() == before
+    assert not folders() - before  # what a killed server had left may be gone too
