@@ -87,6 +87,7 @@ FLOORS = {
     "executor": 7,
     "spec_decode": 6,
     "workers": 6,
+    "heads": 5,
     "trees": 5,
     "lookahead": 4,
     "text": 4,

@@ -15,11 +15,13 @@ from pydantic import (
 )
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.lookahead.round_report import DRAFT, EARLY_EXIT
 from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
 from outrider.actors.sizing.machine import num_cores
 from outrider.actors.spec_decode.drafters.registry import (
     DRAFTERS,
     SUFFIX_BYTES,
+    USUAL_DRAFTERS,
     ChosenDrafter,
     Place,
     chosen_drafters,
@@ -49,9 +51,9 @@ class EngineOptions(BaseModel):
         description=f"0 ≤ k ≤ {MAX_K}: drafted tokens a round, where lookahead is 'fixed'",
     )
     drafters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        default=tuple(DRAFTERS),
-        description=f"names among {', '.join(DRAFTERS)}, in order of preference; a kind that is "
-        "loaded from a path is written KIND:PATH",
+        default=USUAL_DRAFTERS,
+        description=f"names among {', '.join(DRAFTERS)}, in order of preference; heads of the "
+        "target are written KIND:PATH, an early exit early_exit or early_exit:LAYERS",
     )
     verification: VerificationMode = Field(
         default=VerificationMode.COUPLED, description="'coupled' or 'rejection'"
@@ -106,6 +108,13 @@ class EngineOptions(BaseModel):
         default=True,
         description="true or false: keep the KV of prompts, for those that begin alike",
     )
+    min_head_score: float = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="0 ≤ share ≤ 1: of its first tokens right over the target's own text, below "
+        "which a head is refused; 0 takes any",
+    )
     suffix_bytes: int = Field(
         default=SUFFIX_BYTES,
         ge=1 << 22,
@@ -152,6 +161,12 @@ class EngineOptions(BaseModel):
         """The kinds of `drafters`."""
         return chosen_drafters(self.drafters)
 
+    @property
+    def head(self) -> str:
+        """What drafts out of the target's hidden states, KIND:PATH; or nothing."""
+        places = ((str(each), each.kind.place) for each in self.chosen_drafters)
+        return next((written for written, place in places if place is Place.TARGET), "")
+
     @model_validator(mode="wrap")
     @classmethod
     def _told(cls, data: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
@@ -175,7 +190,11 @@ class EngineOptions(BaseModel):
                 f"Got is_colocated with device='{self.device}' and "
                 f"draft_device='{self.draft_device}', accepted: one device for both"
             )
-        chosen_drafters(self.drafters)
+        if self.head and (self.is_colocated is False or self.pipeline == "ahead"):
+            raise InvalidConfig(
+                f"Got the drafter {self.head} with is_colocated={self.is_colocated!r}, "
+                f"pipeline={self.pipeline!r}, accepted: 'auto': it is in the target's process"
+            )
         return self
 
 
@@ -193,6 +212,11 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         asked = self.options
+        if asked.head and self.used_draft is not None:
+            raise InvalidConfig(
+                f"Got the drafter {asked.head} and the draft model {self.used_draft}, accepted: "
+                "one of them"
+            )
         is_apart = asked.is_colocated is False or asked.device_of_draft != asked.device
         is_priced = asked.pipeline == "lockstep" and asked.lookahead == "adaptive"
         if self.used_draft is not None and is_apart and is_priced:
@@ -206,3 +230,16 @@ class EngineConfig:
         """The draft's, if the draft is among the drafters."""
         kinds = {chosen.kind.place for chosen in self.options.chosen_drafters}
         return self.draft if Place.DRAFT in kinds else None
+
+    @property
+    def growing(self) -> str:
+        """Which drafter of MODELS grows trees, if any does."""
+        return self.options.head.partition(":")[0] or DRAFT
+
+    @property
+    def drafting(self) -> str | None:
+        """The name of what grows trees: the draft's, or the head."""
+        if self.used_draft is not None:
+            return self.used_draft.name
+        kind, _, value = self.options.head.partition(":")
+        return (Path(value).name if kind != EARLY_EXIT and value else kind) or None

@@ -22,6 +22,7 @@ from outrider.actors.executor.executor import Executor
 from outrider.actors.executor.placing import Wish, place, prepare
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
+from outrider.actors.heads.footprint import head_footprint
 from outrider.actors.lookahead.controller import Pipeline
 from outrider.actors.lookahead.fixed import FixedController
 from outrider.actors.lookahead.price_controller import PriceController
@@ -94,12 +95,10 @@ class Engine:
             if worker_group.draft is not None:  # the target's is told with each of its steps
                 worker_group.expect("draft", limits.token_budget)
             scheduler, statistics = Scheduler(limits), Statistics()
-            is_colocated = config.used_draft is not None and placed.placement.is_colocated
-            pipeline = _pipeline(config, is_colocated)
+            is_pair = any(spec.is_pair for spec in placed.specs)
+            pipeline = _pipeline(config, is_pair)
             trace = resources.enter_context(Trace(config.options.trace))
-            proposer = _proposer(
-                config, is_colocated, pipeline, limits.token_budget, statistics, trace
-            )
+            proposer = _proposer(config, is_pair, pipeline, limits.token_budget, statistics, trace)
             coordinator = Coordinator(
                 worker_group.target,
                 worker_group.draft,
@@ -108,7 +107,7 @@ class Engine:
                 statistics,
                 time.monotonic,
                 trace,
-                is_colocated=is_colocated,
+                is_colocated=is_pair,
                 token_s=target_info.token_s,
             )
             coordinator.start()
@@ -220,6 +219,8 @@ def _specs(
         has_prefix_cache=options.has_prefix_cache,
         max_batch=batch,
         token_budget=0 if options.token_budget == "auto" else options.token_budget,
+        head=options.head,
+        min_head_score=options.min_head_score,
     )
     if config.used_draft is None:
         return target, None
@@ -241,6 +242,8 @@ def _num_tokens(config: EngineConfig, executor: Executor) -> int:
     if executor.shares_device is not None and options.device != "cpu":
         return asked or 0
     draft = None if config.used_draft is None else footprint(config.used_draft)
+    if options.head:
+        draft = head_footprint(options.head, config.target)
     batch = _batch(config, executor)
     pair = Pair(footprint(config.target), draft, options.cpu_item_bytes, batch)
     return cpu_tokens(pair, this_machine().free_bytes, config.num_replicas, asked)
@@ -286,7 +289,7 @@ def _proposer(
     statistics: Statistics,
     trace: Trace,
 ) -> Proposer:
-    draft_length, options = DraftLength(), config.options
+    draft_length, options = DraftLength(config.growing), config.options
     is_fixed = options.lookahead == "fixed"
     prices = None if is_fixed else PriceController(is_lockstep=is_colocated)
     controller = prices or FixedController(options.k)

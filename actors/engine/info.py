@@ -66,7 +66,7 @@ def info_of(
         raise InvalidConfig(f"Got engine.kv_tokens={options.kv_tokens}, expected more than {MAX_K}")
     return EngineInfo(
         target=worker.model,
-        draft=None if config.used_draft is None else config.used_draft.name,
+        draft=config.drafting,
         vocab_size=worker.vocab_size,
         context_len=worker.context_len,
         max_model_len=min(worker.context_len, limits.max_len),
@@ -80,7 +80,7 @@ def info_of(
         drafters=tuple(
             chosen.kind.name
             for chosen in options.chosen_drafters
-            if chosen.kind.place is Place.COORDINATOR or config.used_draft is not None
+            if chosen.kind.place is not Place.DRAFT or config.used_draft is not None
         ),
         has_prefix_cache=options.has_prefix_cache,
         k=options.k,

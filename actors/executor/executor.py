@@ -106,7 +106,7 @@ class ProcessExecutor:
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         await self._drop_client(spec.role)
-        is_alone = spec.colocated_draft is None
+        is_alone = not spec.is_pair
         own = self.own_cores(spec.role, spec.num_threads) if is_alone else ()
         # Where it has none of its own it began on those of our thread.
         address = await self._spawner.start(spec, cores=own or tuple(cores()))

@@ -78,9 +78,9 @@ async def _place(
         placement = Placement(draft is not None, counts[-1], reason, draft is not None)
     else:
         placement = choose(info.timings, most, draft is not None and together is not True)
-    is_apart = not placement.is_colocated
+    is_apart = not placement.is_colocated and not target.head
     cores = executor.own_cores("target", placement.num_threads) if is_apart else ()
-    await client.call(Settle(placement.num_threads, cores, placement.is_colocated))
+    await client.call(Settle(placement.num_threads, cores, not is_apart))
     return Placed(placement, specs_of(target, draft, placement), {"target": client})
 
 

@@ -36,7 +36,7 @@ class WorkerGroup:
         self._progress = progress
         self._infos: dict[str, WorkerInfo] = {}  # by role
         self._started = dict(placed.started)
-        self._is_colocated = any(spec.colocated_draft is not None for spec in placed.specs)
+        self._is_colocated = any(spec.is_pair for spec in placed.specs)
         self._supervisors = {
             spec.role: Supervisor(
                 spec.role, partial(self._start, spec), partial(executor.end, spec.role), supervision
@@ -103,6 +103,9 @@ class WorkerGroup:
                 f"Got a target of fingerprint {info.fingerprint} at its restart, expected "
                 f"{known.fingerprint}: its files or its machine have changed, and so would texts"
             )
+        if info.head:
+            way, share = info.head_scores[0]
+            self._progress(f"{info.head}: {share:.0%} of first tokens right ({way})")
         took = f" in {time.perf_counter() - started:.1f} s" if is_new else ""
         detail = f"numerics {info.numerics}"
         if info.numerics_reason:

@@ -6,6 +6,8 @@ from outrider.actors.lookahead.reason import Reason
 
 # Who made a proposal: a name of the registry of drafters. These are those that controllers know.
 DRAFT, NGRAM, PREDICTION = "draft", "ngram", "prediction"
+MEDUSA, EAGLE, EAGLE3, EARLY_EXIT = "medusa", "eagle", "eagle3", "early_exit"
+MODELS = frozenset((DRAFT, MEDUSA, EAGLE, EAGLE3, EARLY_EXIT))  # that say how likely a token is
 NOBODY = "none"  # a plain row
 MAX_NODES = 256  # of one proposal: of more the verdict's kernels take none
 

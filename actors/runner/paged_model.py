@@ -1,7 +1,8 @@
 """The Hugging Face model over the KV pool: any architecture, any device, its parts made faster."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,15 @@ from torch import nn
 from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
-from outrider.actors.runner.forward_batch import POSITION, ForwardBatch, Segment, pack
+from outrider.actors.runner.forward_batch import POSITION, WRITE, ForwardBatch, Segment, pack
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.replacement import ModulePatches
 from outrider.actors.runner.rms_norm import fuse_norms
+from outrider.actors.runner.taps import LayerHooks, Tapped, Taps, parent_of_layers
 
 if TYPE_CHECKING:
+    from outrider.actors.runner.cpu.fused_model import FusedModel
     from outrider.actors.runner.cpu.parts import CpuParts
 
 
@@ -82,6 +85,9 @@ class PagedModel:
         is_whole = self.parts is not None and self.parts.fuse_body(body, self.head)
         if level == 3 and not is_whole:
             self.body = partial(inspect.unwrap(type(body).forward), body)
+        self.num_layers = len(traced.shapes)
+        self._taps: Taps | None = None
+        self._hooks: LayerHooks | None = None
 
     @property
     def depends_on_threads(self) -> bool:
@@ -98,20 +104,65 @@ class PagedModel:
                     found = True
         return found
 
-    def run(self, step: ForwardBatch, pool: KvPool, shift: int = 0) -> torch.Tensor:
+    def tap(self, taps: Taps | None) -> None:
+        """Keep these of every token, beside its row of the pool. Raises ModelRefused."""
+        boundaries = () if taps is None else taps.boundaries
+        if self._hooks is not None:
+            self._hooks.remove()
+            self._hooks = None
+        if self._fused is not None:
+            self._fused.boundaries = boundaries
+        elif boundaries:
+            self._hooks = LayerHooks(self.model, self.num_layers, boundaries)
+        self._taps = taps
+
+    @property
+    def _fused(self) -> "FusedModel | None":
+        return None if self.parts is None else self.parts.fused
+
+    def run(
+        self, step: ForwardBatch, pool: KvPool, shift: int = 0, num_layers: int | None = None
+    ) -> torch.Tensor:
         """Logits [W, V] of the step's wanted tokens: float32 on the CPU, as the model makes them
         elsewhere. The model is told positions that are so many further on than those of the pool.
+        With fewer layers its norm and head stand behind those.
         """
         tokens, wanted = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
         if shift:
             tokens = tokens + shift * (np.arange(tokens.shape[1]) == POSITION)
-        if self.parts is not None and self.parts.fused is not None:
-            logits = torch.from_numpy(self.parts.fused.logits(tokens, wanted, step, pool))
-        else:
+        tapped: Tapped = {}
+        if self._fused is not None:
+            logits = torch.from_numpy(self._fused.logits(tokens, wanted, step, pool, num_layers))
+            tapped, self._fused.tapped = self._fused.tapped, {}
+        elif num_layers is None:
             logits = self._logits(tokens, wanted, step, pool)
+        else:
+            with self._only_first(num_layers):
+                logits = self._logits(tokens, wanted, step, pool)
+        if self._hooks is not None:
+            tapped, self._hooks.tapped = self._hooks.tapped, {}
+        if self._taps is not None and num_layers is None:
+            self._keep(self._taps, tapped, step, pool)
         if self.is_direct and self.softcap:
             logits = torch.tanh(logits.float() / self.softcap) * self.softcap
         return logits if len(logits) == len(step.wanted) else logits[: len(step.wanted)]
+
+    @torch.inference_mode()
+    def _keep(self, taps: Taps, tapped: Tapped, step: ForwardBatch, pool: KvPool) -> None:
+        assert pool.features is not None
+        rows = torch.from_numpy(step.tokens[:, WRITE]).to(pool.features.device)
+        pool.features[rows] = taps.of(tapped, len(step.tokens)).to(pool.features.dtype)
+
+    @contextmanager
+    def _only_first(self, num_layers: int) -> Iterator[None]:
+        """The model without its later layers."""
+        parent, name = parent_of_layers(self.model, self.num_layers)
+        layers = getattr(parent, name)
+        setattr(parent, name, nn.ModuleList(list(layers)[:num_layers]))
+        try:
+            yield
+        finally:
+            setattr(parent, name, layers)
 
     @torch.inference_mode()
     def _logits(
@@ -130,8 +181,10 @@ class PagedModel:
             "step": self.attention(pool, step),
         }
         if self.is_direct:
-            hidden = self.body(**asked)[0][0].index_select(0, wanted)
-            logits: torch.Tensor = self.head(hidden)
+            hidden = self.body(**asked)[0][0]
+            if self._hooks is not None:
+                self._hooks.tapped[self.num_layers + 1] = hidden
+            logits: torch.Tensor = self.head(hidden.index_select(0, wanted))
         else:
             logits = self.model(**asked, logits_to_keep=wanted).logits[0]
         return logits if self.parts is None else logits.float()
@@ -143,11 +196,15 @@ class PagedModel:
 
 
 def forward(
-    model: PagedModel, pool: KvPool, chunks: Sequence[Segment], shift: int = 0
+    model: PagedModel,
+    pool: KvPool,
+    chunks: Sequence[Segment],
+    shift: int = 0,
+    num_layers: int | None = None,
 ) -> torch.Tensor:
     """One forward of checked chunks: reserve, run, advance. PoolExhausted changes nothing."""
     pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
-    logits = model.run(pack(chunks, pool), pool, shift)
+    logits = model.run(pack(chunks, pool), pool, shift, num_layers)
     for chunk in chunks:
         chunk.cache.len += len(chunk.tokens)
     return logits

@@ -6,18 +6,18 @@ tokens and logits; not sampling, proposals or who asks.
 
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Literal
 
 import torch
 
-from outrider.actors.errors import IllegalTransition, InvalidConfig, ModelRefused
+from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.runner.attention.probe import AttentionProbe, trace
 from outrider.actors.runner.batch_invariance import check_batch_invariance
 from outrider.actors.runner.forward_batch import Segment, check
-from outrider.actors.runner.kv.pool import KvPool, PageTable
+from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.paged_model import PagedModel, forward
+from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.selftest import (
     TEXT_LEN,
     References,
@@ -25,6 +25,7 @@ from outrider.actors.runner.selftest import (
     sample_tokens,
     selftest,
 )
+from outrider.actors.runner.taps import Taps
 
 Numerics = Literal["exact", "fast"]
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ PROBE_ROWS = 256  # tokens in the small pool that self-test and probe run over
 TREE_ROWS = 1024  # a tree at the context's end may have so many nodes
 
 
-class Runner:
+class Runner(PooledRunner):
     """Forwards of one model over its own KV pool of `num_tokens` rows.
 
     `numerics` exact makes a row of logits bitwise independent of batch, chunking, rejected drafts
@@ -65,7 +66,8 @@ class Runner:
         if self.numerics == "exact":
             self._probe(small, is_strict)
         self.model.changes.keep()  # one copy of the weights
-        self._traced = traced
+        self._traced, self.shapes = traced, traced.shapes
+        self._taps: Taps | None = None
         self.pool = self._pool(traced, num_tokens, page_size)
 
     def _itself(self, text: list[int]) -> tuple[References, AttentionProbe]:
@@ -80,6 +82,16 @@ class Runner:
                 f"{self._name}: {type(self.loaded.model).__name__} fails in its own forward, or "
                 f"with an attention function of ours: {type(error).__name__}: {lines[0][:200]}"
             ) from error
+
+    def tap(self, taps: Taps | None) -> None:
+        """Keep these hidden states of every token from here on; nothing may be open. Raises
+        ModelRefused.
+        """
+        self.model.tap(taps)
+        self._taps = taps
+        self.pool.features = None
+        if taps is not None:
+            self.pool.keep_features(taps.width)
 
     def _pool(self, traced: AttentionProbe, num_tokens: int, page_size: int) -> KvPool:
         return KvPool(
@@ -132,22 +144,11 @@ class Runner:
     def resize(self, num_tokens: int) -> None:
         """Another pool, of so many rows; nothing may be open."""
         self.pool = self._pool(self._traced, num_tokens, self.pool.page_size)
+        self.tap(self._taps)
 
     @property
     def _name(self) -> str:
         return str(self.loaded.path or type(self.loaded.model).__name__)
-
-    @property
-    def num_free_pages(self) -> int:
-        return self.pool.num_free_pages
-
-    def open(self) -> PageTable:
-        """A new, empty cache."""
-        return self.pool.open()
-
-    def close(self, cache: PageTable) -> None:
-        """Give a cache's pages back."""
-        self.pool.close(cache)
 
     def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
         """Run all chunks as one forward; every token's rows are written and every len advances.
@@ -160,26 +161,3 @@ class Runner:
             return torch.empty(0, self.vocab_size, device=self.loaded.device)
         check(chunks, self.num_embeddings, self.context_len)
         return forward(self.model, self.pool, chunks)
-
-    def rollback(self, cache: PageTable, length: int) -> None:
-        """Forget every row from `length` on. Raises IllegalTransition beyond history."""
-        self.pool.truncate(cache, length)
-
-    def accept_path(self, cache: PageTable, base: int, nodes: Sequence[int]) -> None:
-        """Keep one path of the tree that was forwarded at `base`: its rows move down, the rest go.
-
-        `nodes` are indices into the tree's tokens, from the root down.
-        Raises IllegalTransition where they are no rising indices of rows in the cache.
-        """
-        rising = all(a < b for a, b in pairwise(nodes))
-        if not rising or base < 0 or (nodes and not 0 <= nodes[0] <= nodes[-1] < cache.len - base):
-            raise IllegalTransition(
-                f"Got {base=}, nodes={list(nodes)}, expected rising nodes "
-                f"with base + node < {cache.len}"
-            )
-        moves = [(base + node, base + at) for at, node in enumerate(nodes) if node != at]
-        if moves:
-            sources, targets = zip(*moves, strict=True)
-            row = self.pool.row
-            self.pool.move([row(cache, at) for at in sources], [row(cache, at) for at in targets])
-        self.pool.truncate(cache, base + len(nodes))

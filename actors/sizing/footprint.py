@@ -25,6 +25,8 @@ class Footprint:
     kv_width: int | None  # numbers that one token's keys and values are, in all layers
     vocab_size: int
     context_len: int
+    num_layers: int = 0
+    hidden_size: int = 0
 
     def weight_bytes(self, item_bytes: int) -> int:
         return self.num_parameters * item_bytes
@@ -40,11 +42,18 @@ def footprint(folder: Path) -> Footprint:
     text = config.get("text_config")
     text = text if isinstance(text, dict) else config
     return Footprint(
-        num_parameters=sum(map(_num_parameters, folder.glob("*.safetensors"))),
+        num_parameters=num_parameters(folder),
         kv_width=_kv_width(text),
         vocab_size=_first(text, ("vocab_size",)) or 0,
         context_len=_first(text, CONTEXTS) or 0,
+        num_layers=_first(text, LAYERS) or 0,
+        hidden_size=_first(text, WIDTHS) or 0,
     )
+
+
+def num_parameters(folder: Path) -> int:
+    """In all its safetensors."""
+    return sum(map(_num_parameters, folder.glob("*.safetensors")))
 
 
 def _num_parameters(file: Path) -> int:

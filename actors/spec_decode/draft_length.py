@@ -9,13 +9,15 @@ from outrider.actors.scheduling.sequence import Sequence
 class DraftLength:
     """The present choice, as it applies to one sequence or another."""
 
-    def __init__(self) -> None:
+    def __init__(self, drafter: str = DRAFT) -> None:
+        """`drafter` grows the trees: the draft, or a head."""
+        self._drafter = drafter
         self.choice = DraftChoice(0, 0, Reason.FIXED)
         self.told_k = MAX_K  # for those that tell of the likeliest ids of each row
 
     def draft_k(self, sequence: Sequence) -> int:
         """Tokens of the draft's; at 0 it does not follow the sequence."""
-        if not sequence.request.speculation.may(DRAFT):
+        if not sequence.request.speculation.may(self._drafter):
             return 0
         return self._asked(sequence, self.choice.k)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from outrider.actors.lookahead.controller import Controller
 from outrider.actors.lookahead.reason import Reason
 from outrider.actors.lookahead.round_report import (
-    DRAFT,
+    MODELS,
     NOBODY,
     DraftChoice,
     DraftPasses,
@@ -53,8 +53,9 @@ class Proposal:
 
     @property
     def drafter(self) -> str:
-        """Who made it: the draft, where any of it is its own."""
-        return DRAFT if DRAFT in self.drafters else self.drafters[0] if self.drafters else NOBODY
+        """Who made it: the draft or a head, where any of it is its own."""
+        models = (drafter for drafter in self.drafters if drafter in MODELS)
+        return next(models, self.drafters[0] if self.drafters else NOBODY)
 
     def chain(self) -> "Proposal":
         """The first token, the first behind it, and so on."""

@@ -22,7 +22,14 @@ class WorkerSpec:
     known_digest: str = ""
     colocated_draft: str | None = None  # of a target: the draft that shares its process and thread
     num_draft_tokens: int = 0  # KV rows of that one
+    head: str = ""  # of a target: KIND:PATH of what drafts out of its own states instead
+    min_head_score: float = 0.0  # of its first tokens right, when it is probed
     timed_threads: tuple[int, ...] = ()  # to time forwards with, once it is loaded
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a draft or a head shares the target's process."""
+        return self.colocated_draft is not None or bool(self.head)
 
 
 @dataclass(frozen=True, slots=True)

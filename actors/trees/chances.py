@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Protocol
 
-from outrider.actors.lookahead.round_report import DRAFT
+from outrider.actors.lookahead.round_report import DRAFT, MODELS
 
 Edge = int
 
@@ -72,7 +72,7 @@ def counted_edge(agreed: int, num_places: int, share: float) -> Edge:
 @cache
 def _prior(drafter: str, edge: Edge) -> float:
     """The draft at its word, the rest falling with the rank; copies by what agrees."""
-    if drafter != DRAFT:
+    if drafter not in MODELS:
         level, at = divmod(edge, COPIED)
         believed = 1 - DOUBTED.get(drafter, UNKNOWN) / (1 + (0, *AGREED)[at] / 4)
         return believed * OF_SHARE[level]
@@ -87,7 +87,9 @@ def _prior(drafter: str, edge: Edge) -> float:
 class Chances:
     """One table."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = DRAFT) -> None:
+        """`model` is the drafter that grows trees, of MODELS."""
+        self.model = model
         self._counts: dict[tuple[str, Edge], tuple[float, float]] = {}  # hits, seen
         self._values: dict[tuple[str, Edge], float] = {}
         self._hits = self._seen = 0.0  # of the draft's first guesses
@@ -103,7 +105,7 @@ class Chances:
     @property
     def late_guess(self) -> float:
         """Of the first guess beyond NUM_FIRST, where the draft is least sure."""
-        return self.of(DRAFT, draft_edge(0.0, NUM_FIRST))
+        return self.of(self.model, draft_edge(0.0, NUM_FIRST))
 
     @property
     def typical(self) -> float:
@@ -118,7 +120,7 @@ class Chances:
     def learn(self, offered: Iterable[Offered], token: int) -> None:
         """The target drew this token where these stood."""
         for node in offered:
-            if node.edges.get(DRAFT, 1) % NUM_RANKS == 0:
+            if node.edges.get(self.model, 1) % NUM_RANKS == 0:
                 if self._seen >= MEMORY:
                     self._hits *= 1 - 1 / MEMORY
                     self._seen *= 1 - 1 / MEMORY

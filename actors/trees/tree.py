@@ -106,7 +106,7 @@ class SpeculationTree:
 
     def chance_of(self, edge: Edge) -> float:
         """Of a draft's, behind a node that comes true."""
-        return self._chances.of(DRAFT, edge)
+        return self._chances.of(self._chances.model, edge)
 
     def commit(self, tokens: Sequence[int]) -> tuple[list[TreeNode], list[TreeNode]]:
         """Go on from these: the nodes that came true, the old root first; and the new root and all
@@ -123,6 +123,11 @@ class SpeculationTree:
             kept += node.children.values()
         self.root.parent, self.num_nodes = None, len(kept) - 1
         return path, kept
+
+    def clear(self) -> None:
+        """All behind the root goes."""
+        self.root = TreeNode(self.root.token, None, self.root.position)
+        self.num_nodes = 0
 
     def learn(self, path: Sequence[TreeNode]) -> None:
         """From what was offered behind each that came true. It shows in what is offered next."""

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
+from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
@@ -59,19 +60,21 @@ class DraftWorker(ModelWorker):
 
     def __init__(
         self,
-        runner: Runner,
+        runner: PooledRunner,
         backend: TreeBackend[torch.Tensor],
         description: WorkerInfo,
         num_target_ids: int,
         *,
         shares_pages: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        drafter: str = DRAFT,
     ) -> None:
+        """`drafter` is whose guesses its trees hold, of MODELS."""
         super().__init__(runner, backend, description, shares_pages=shares_pages, clock=clock)
         self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
         self._num_failed = 0  # sequences in a row that failed alone
         sampler = TreeSampler(backend, self._num_ids, self.sampling, self.grammars)
-        self.grower = Grower(runner, sampler, clock)
+        self.grower = Grower(runner, sampler, clock, drafter)
 
     def step(self, message: AnyMessage) -> AnyMessage:
         match message:

@@ -14,9 +14,12 @@ import msgspec
 import torch
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.footprint import head_footprint
+from outrider.actors.heads.loading import load_head
 from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import load_model
+from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.selftest import sample_tokens
 from outrider.actors.sizing.footprint import footprint
@@ -26,6 +29,7 @@ from outrider.actors.transport.messages import Worker, WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
+from outrider.actors.workers.head import HeadWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.actors.workers.timing import chunk_len, timings
@@ -42,6 +46,8 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     warms up. Raises OutriderError.
     """
     worker = _load_one(spec, warms_up)
+    if spec.head:
+        return _with_head(spec, worker)
     if spec.colocated_draft is None:
         _fill_device(spec, worker)
         _time(worker, None, spec)
@@ -59,6 +65,22 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     _fill_device(spec, worker, draft)
     _time(worker, draft, spec)
     return ColocatedWorker(worker, draft)
+
+
+def _with_head(spec: WorkerSpec, worker: ModelWorker) -> Worker:
+    assert isinstance(worker, TargetWorker)
+    assert isinstance(worker.runner, Runner)
+    kind, _, value = spec.head.partition(":")
+    found = load_head(kind, value, worker.runner, spec.min_head_score)
+    worker.description = msgspec.structs.replace(
+        worker.description, head=kind, head_scores=found.scores
+    )
+    head = HeadWorker(found, worker, shares_pages=spec.has_prefix_cache)
+    if spec.num_tokens:
+        head.runner.resize(spec.num_tokens + spec.max_batch * TREE_TOKENS)
+    _fill_device(spec, worker, head)
+    _time(worker, None, spec)
+    return ColocatedWorker(worker, head)
 
 
 def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:
@@ -102,11 +124,16 @@ def _fill_device(spec: WorkerSpec, *workers: ModelWorker) -> None:
     target, draft = footprint(Path(spec.model)), None
     if spec.colocated_draft is not None:
         draft = footprint(Path(spec.colocated_draft))
+    elif spec.head:
+        draft = head_footprint(spec.head, Path(spec.model))
     pair = Pair(target, draft, first.loaded.dtype.itemsize, spec.max_batch)
     if first.loaded.device == "cpu":
         num_tokens = cpu_tokens(pair, this_machine().free_bytes, 1, None)
     else:
-        used, total = max((_peak(worker.runner) for worker in workers), key=lambda found: found[0])
+        used, total = max(
+            (_peak(w.runner) for w in workers if isinstance(w.runner, Runner)),
+            key=lambda found: found[0],
+        )
         num_tokens = device_tokens(pair, total, used)
     for worker in workers:
         is_draft = worker.role == "draft"
@@ -115,7 +142,7 @@ def _fill_device(spec: WorkerSpec, *workers: ModelWorker) -> None:
         worker.description = msgspec.structs.replace(worker.description, num_pages=num_pages)
 
 
-def _peak(runner: Runner) -> tuple[int, int]:
+def _peak(runner: PooledRunner) -> tuple[int, int]:
     """Bytes of the device that are in use amid a long forward, and its bytes in all."""
     device = torch.device(runner.loaded.device)
     torch.cuda.reset_peak_memory_stats(device)

@@ -11,7 +11,7 @@ from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.kv.prefix_hash import PrefixHasher
-from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.sizing.machine import pin
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
@@ -60,7 +60,7 @@ class ModelWorker:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: PooledRunner,
         backend: TreeBackend[torch.Tensor],
         description: WorkerInfo,
         *,
@@ -127,6 +127,11 @@ class ModelWorker:
             return self._sequences[seq_id]
         except KeyError:
             raise ProtocolViolation(f"Got sequence {seq_id}, which is not open here") from None
+
+    def cache_of(self, seq_id: int) -> PageTable | None:
+        """Of an open sequence."""
+        sequence = self._sequences.get(seq_id)
+        return None if sequence is None else sequence.cache
 
     def sampling(self, seq_ids: tuple[int, ...]) -> SamplingMetadata:
         """How rows of these sequences are sampled: the same in every round of theirs."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence as Many
 
 from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.selftest import sample_tokens
 from outrider.actors.transport.messages import Timing
 
@@ -26,7 +26,9 @@ GAIN = 0.9  # of a token's time, in a chunk of twice the size: more is not worth
 LONG_S = 0.01  # below, two threads of one process would wait for the interpreter, not for memory
 
 
-def timings(target: Runner, draft: Runner | None, thread_counts: Many[int]) -> tuple[Timing, ...]:
+def timings(
+    target: PooledRunner, draft: PooledRunner | None, thread_counts: Many[int]
+) -> tuple[Timing, ...]:
     """One for each number of threads, most first, while there is time."""
     found, end = list[Timing](), time.perf_counter() + IN_ALL_S
     for num in sorted(thread_counts, reverse=True):
@@ -45,7 +47,7 @@ def timings(target: Runner, draft: Runner | None, thread_counts: Many[int]) -> t
     return tuple(found)
 
 
-def chunk_len(runner: Runner) -> int:
+def chunk_len(runner: PooledRunner) -> int:
     """Tokens of a forward at which a prompt is read at about its best speed: in one of twice as
     many each token would take hardly less, or others would wait for long.
     """
@@ -60,11 +62,11 @@ def chunk_len(runner: Runner) -> int:
     return size
 
 
-def _forward_s(runner: Runner, num_tokens: int, past: int) -> float:
+def _forward_s(runner: PooledRunner, num_tokens: int, past: int) -> float:
     return statistics.median(_times(runner, num_tokens, past, MOST))
 
 
-def _times(runner: Runner, num_tokens: int, past: int, most: int) -> list[float]:
+def _times(runner: PooledRunner, num_tokens: int, past: int, most: int) -> list[float]:
     """Of some forwards, without the first."""
     past = min(past, runner.context_len - num_tokens)
     ids, cache = sample_tokens(runner.vocab_size, past + num_tokens), runner.open()
@@ -83,7 +85,7 @@ def _times(runner: Runner, num_tokens: int, past: int, most: int) -> list[float]
     return took[1:] or took
 
 
-def _beside_s(target: Runner, draft: Runner, num_tokens: int, past: int) -> float:
+def _beside_s(target: PooledRunner, draft: PooledRunner, num_tokens: int, past: int) -> float:
     """The target's forward while the draft is at work all the time."""
     is_over = threading.Event()
 

@@ -8,7 +8,7 @@ from batches import PAIRS, alone, check, drained, known, output, requests, specu
 from unreliable import UnreliableExecutor
 
 from outrider.actors.scheduling.sampling_params import VerificationMode
-from outrider.actors.spec_decode.drafters.registry import DRAFTERS
+from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.actors.telemetry.statistics import FORESEEN
 
 
@@ -34,7 +34,7 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
 async def test_through_every_trouble(engine_of, architecture, kind, seed):
     executor = UnreliableExecutor(seed, trouble=0.5)
     async with engine_of(
-        architecture, kind, executor=executor, drafters=tuple(DRAFTERS), pipeline="ahead"
+        architecture, kind, executor=executor, drafters=USUAL_DRAFTERS, pipeline="ahead"
     ) as engine:
         await check(engine, sizes=(1, 8), ks=(0, 1, 3, 5, 8, 12))
         assert hits(engine) > 100
@@ -52,7 +52,7 @@ async def test_with_the_controller_and_copies(engine_of):
     executor = UnreliableExecutor(trouble=0.2)
     config = {
         "lookahead": "adaptive",
-        "drafters": tuple(DRAFTERS),
+        "drafters": USUAL_DRAFTERS,
         "token_budget": 24,
         "max_batch": 5,
     }

@@ -8,11 +8,11 @@ from unreliable import UnreliableExecutor
 
 from outrider.actors.lookahead import price_controller
 from outrider.actors.scheduling.sampling_params import VerificationMode
-from outrider.actors.spec_decode.drafters.registry import DRAFTERS
+from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.actors.workers.ahead.grower import Grower
 
 PAIR = {"is_colocated": True}
-ALL = {**PAIR, "drafters": tuple(DRAFTERS)}
+ALL = {**PAIR, "drafters": USUAL_DRAFTERS}
 
 
 @pytest.mark.parametrize(("architecture", "kind"), PAIRS, ids=lambda value: value)

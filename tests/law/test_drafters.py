@@ -58,10 +58,10 @@ async def test_a_toy_drafter_through_the_registry(engine_of, drafters):
 @pytest.mark.usefixtures("echo")
 def test_a_kind_that_is_loaded_is_given_a_path(monkeypatch):
     monkeypatch.setitem(
-        DRAFTERS, "echo", DrafterKind("echo", Place.COORDINATOR, lambda _: Echo, takes_path=True)
+        DRAFTERS, "echo", DrafterKind("echo", Place.COORDINATOR, lambda _: Echo, value="PATH")
     )
     [chosen] = EngineOptions(drafters=("echo:/models/echo",)).chosen_drafters
-    assert str(chosen.path) == "/models/echo"
+    assert chosen.value == "/models/echo"
     with pytest.raises(InvalidConfig, match=r"Got the drafter 'echo', expected echo:PATH"):
         EngineOptions(drafters=("echo",))
 

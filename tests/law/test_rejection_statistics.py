@@ -20,7 +20,7 @@ from outrider.actors.scheduling.sampling_params import (
     SpeculationParams,
     VerificationMode,
 )
-from outrider.actors.spec_decode.drafters.registry import DRAFTERS
+from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.actors.trees import choosing
 from outrider.actors.workers.ahead import tree_sampler
 from outrider.actors.workers.sparse_row import sparse_row
@@ -61,7 +61,7 @@ async def odds(engine_of, joint, is_colocated, k=3):
         temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
     )
     rule = SpeculationParams(k=k, verification=VerificationMode.REJECTION)
-    config = {"is_colocated": is_colocated, "drafters": tuple(DRAFTERS)}
+    config = {"is_colocated": is_colocated, "drafters": USUAL_DRAFTERS}
     config["executor"] = UnreliableExecutor(5, trouble=0.2)
     async with engine_of("demo", "own", **config) as engine:
 

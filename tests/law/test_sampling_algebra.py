@@ -21,16 +21,16 @@ from outrider.actors.scheduling.sampling_params import (
     GrammarKind,
     SamplingParams,
 )
-from outrider.actors.spec_decode.drafters.registry import DRAFTERS
+from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.actors.text.grammar_masks import MaskFiller
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, LogitsProcessor
 
 ENGINES = {
     "draft ahead": {"pipeline": "ahead", "drafters": ("prediction", "draft")},
-    "draft ahead and copies": {"pipeline": "ahead", "drafters": tuple(DRAFTERS)},
-    "lockstep": {"pipeline": "lockstep", "drafters": tuple(DRAFTERS)},
-    "in turns": {"is_colocated": True, "drafters": tuple(DRAFTERS)},
-    "copies": {"pipeline": "lockstep", "has_draft": False, "drafters": tuple(DRAFTERS)},
+    "draft ahead and copies": {"pipeline": "ahead", "drafters": USUAL_DRAFTERS},
+    "lockstep": {"pipeline": "lockstep", "drafters": USUAL_DRAFTERS},
+    "in turns": {"is_colocated": True, "drafters": USUAL_DRAFTERS},
+    "copies": {"pipeline": "lockstep", "has_draft": False, "drafters": USUAL_DRAFTERS},
 }
 
 
@@ -123,7 +123,7 @@ async def test_prompt_logprobs_are_those_of_generating_it(engine_of):
 
 
 async def test_a_good_prediction_is_worth_its_tokens(engine_of):
-    async with engine_of("demo", "own", has_draft=False, drafters=tuple(DRAFTERS)) as engine:
+    async with engine_of("demo", "own", has_draft=False, drafters=USUAL_DRAFTERS) as engine:
         sampling = SamplingParams(temperature=0.0, max_tokens=60, ignores_eos=True)
         request = replace(requests(1, {}, 4000)[0], sampling=sampling)
         ids = (await told(engine, speculating(request, is_enabled=False)))["ids"]

@@ -26,6 +26,7 @@ from outrider.actors.runner.forward_batch import POSITION, TOKEN_ID, ForwardBatc
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.replacement import ModulePatches
 from outrider.actors.runner.rms_norm import RmsNorm, as_rms_norm
+from outrider.actors.runner.taps import Tapped
 
 FEW_POSITIONS = 16384
 LEAST_POSITIONS = 512  # the probe goes beyond a very short context
@@ -225,6 +226,8 @@ class FusedModel:
             raise NotRecognised("a head that is not packed")
         self.embed, self.rotary = body.embed_tokens, body.rotary_emb
         self.norm, self.head = norm_of(body.norm), head
+        self.boundaries: tuple[int, ...] = ()  # see runner/taps.py
+        self.tapped: Tapped = {}
         # One that scales, say, is asked; one that only looks up is not.
         is_plain = type(self.embed) is nn.Embedding
         self.embeddings: Floats | None = self.embed.weight.detach().numpy() if is_plain else None
@@ -243,8 +246,12 @@ class FusedModel:
         wanted: npt.NDArray[np.int64],
         step: ForwardBatch,
         pool: KvPool,
+        num_layers: int | None = None,
     ) -> Floats:
-        """Of the tokens `wanted`. Shapes: tokens [T', 6], the step's and perhaps more → [W, V]."""
+        """Of the tokens `wanted`. Shapes: tokens [T', 6], the step's and perhaps more → [W, V].
+
+        With fewer layers the head stands behind those.
+        """
         ids, positions = tokens[:, TOKEN_ID], tokens[:, POSITION]
         if self.embeddings is not None:
             hidden = self.embeddings.take(ids, 0)
@@ -255,11 +262,25 @@ class FusedModel:
             cosines, sines = (each.take(positions, 0) for each in self.ropes)
         else:
             cosines, sines = self._ropes(positions)
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers[:num_layers]):
+            if number in self.boundaries:
+                self.tapped[number] = torch.from_numpy(hidden.copy())
             layer.advance(hidden, (cosines, sines), step, pool)
+        if self.boundaries and num_layers is None:
+            self._tap_end(hidden)
         last = hidden.take(wanted, 0)
         layer_ops.norm_rows(last, *self.norm, last)
         return self.head.rows(last)
+
+    def _tap_end(self, hidden: Floats) -> None:
+        """What comes out of the last layer, and of the norm behind it."""
+        num_layers = len(self.layers)
+        if num_layers in self.boundaries:
+            self.tapped[num_layers] = torch.from_numpy(hidden.copy())
+        if num_layers + 1 in self.boundaries:
+            normed = np.empty_like(hidden)
+            layer_ops.norm_rows(hidden, *self.norm, normed)
+            self.tapped[num_layers + 1] = torch.from_numpy(normed)
 
 
 def fuse_blocks(

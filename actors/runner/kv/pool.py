@@ -55,6 +55,8 @@ class KvPool:
         )
         self._layers: list[tuple[Rows, Rows]] = []
         self._arrays: tuple[Rows, Rows] | None = None
+        self.features: torch.Tensor | None = None  # of each row's token, see runner/taps.py
+        self._device, self._dtype = torch.device(device), dtype
         self._pages = PageAllocator(self.num_pages)
         self._free_slots: list[int] = []
         most_pages = min(self.num_pages, -(-max_rows // page_size))
@@ -83,6 +85,11 @@ class KvPool:
             keys, values = (block.flatten(1, 2).numpy() for block in blocks if block is not None)
             self._arrays = keys, values
         return self._arrays
+
+    def keep_features(self, width: int) -> None:
+        """Have room for so many numbers more beside each row; they move as it does."""
+        size = (self.num_pages * self.page_size, width)
+        self.features = _zeros(size, self._dtype, str(self._device))
 
     @property
     def num_free_pages(self) -> int:
@@ -172,15 +179,15 @@ class KvPool:
 
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Copy pool rows `sources` onto `targets`, in every layer; the two may overlap."""
-        device, dtype = self.keys[0].device, self.keys[0].dtype
-        if device.type == "cpu" and dtype is torch.float32:  # NumPy takes microseconds
-            for number in range(len(self.keys)):
-                for array in self.layer(number):
-                    array[targets] = array[sources]
+        extra = [] if self.features is None else [self.features]
+        if self._device.type == "cpu" and self._dtype is torch.float32:  # NumPy takes microseconds
+            arrays = [array for number in range(len(self.keys)) for array in self.layer(number)]
+            for array in (*arrays, *(features.numpy() for features in extra)):
+                array[targets] = array[sources]
             return
-        source, target = (torch.tensor(rows, device=device) for rows in (sources, targets))
-        for store in (*self.keys, *self.values):
-            rows = store.view(-1, *store.shape[2:])
+        source, target = (torch.tensor(rows, device=self._device) for rows in (sources, targets))
+        stores = [store.flatten(0, 1) for store in (*self.keys, *self.values)]
+        for rows in (*stores, *extra):
             rows[target] = rows[source]
 
 

@@ -9,11 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 from typing import Protocol
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.lookahead.round_report import DRAFT, NGRAM, PREDICTION
+from outrider.actors.lookahead.round_report import (
+    DRAFT,
+    EAGLE,
+    EAGLE3,
+    EARLY_EXIT,
+    MEDUSA,
+    NGRAM,
+    PREDICTION,
+)
 from outrider.actors.scheduling.request import Request
 from outrider.actors.spec_decode.drafters import ngram, prediction
 from outrider.actors.spec_decode.drafters.guess import Guess
@@ -54,6 +61,7 @@ class Place(Enum):
 
     COORDINATOR = auto()  # in the engine's own process
     DRAFT = auto()  # in the draft worker
+    TARGET = auto()  # in the target's worker, out of its hidden states
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,8 @@ class DrafterKind:
     place: Place
     start: Callable[[DrafterSettings], Follow] | None = None  # once an engine; the coordinator's
     ignores_k: bool = False  # goes as far as it can see, whatever the round's k
-    takes_path: bool = False  # NAME:PATH
+    value: str = ""  # what stands behind a colon: NAME:PATH
+    needs_value: bool = True  # or may be left out
 
 
 def _suffixes(settings: DrafterSettings) -> Follow:
@@ -78,30 +87,41 @@ DRAFTERS: Mapping[str, DrafterKind] = {
         DrafterKind(DRAFT, Place.DRAFT),
         DrafterKind("suffix", Place.COORDINATOR, _suffixes),
         DrafterKind(NGRAM, Place.COORDINATOR, lambda _: ngram.follow),
+        *(DrafterKind(name, Place.TARGET, value="PATH") for name in (MEDUSA, EAGLE, EAGLE3)),
+        DrafterKind(EARLY_EXIT, Place.TARGET, value="LAYERS", needs_value=False),
     )
 }
+# Those that need nothing that an operator would have to name.
+USUAL_DRAFTERS = tuple(name for name, kind in DRAFTERS.items() if kind.place is not Place.TARGET)
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDrafter:
-    """A kind, and the path that the operator gave it."""
+    """A kind, and the value that the operator gave it."""
 
     kind: DrafterKind
-    path: Path | None = None
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.name}:{self.value}" if self.value else self.kind.name
 
 
 def chosen_drafters(names: Iterable[str]) -> tuple[ChosenDrafter, ...]:
-    """Those of `engine.drafters`, KIND or KIND:PATH each. Raises InvalidConfig."""
+    """Those of `engine.drafters`, KIND or KIND:VALUE each. Raises InvalidConfig."""
     found: dict[str, ChosenDrafter] = {}
     for written in names:
-        name, _, path = written.partition(":")
+        name, _, value = written.partition(":")
         kind = DRAFTERS.get(name)
         if kind is None:
             raise InvalidConfig(f"Got the drafter {name!r}, accepted: {', '.join(DRAFTERS)}")
         if name in found:
             raise InvalidConfig(f"Got the drafter {name!r} twice, expected it once")
-        if kind.takes_path != bool(path):
-            expected = f"{name}:PATH" if kind.takes_path else name
-            raise InvalidConfig(f"Got the drafter {written!r}, expected {expected}")
-        found[name] = ChosenDrafter(kind, Path(path) if path else None)
+        if value and not kind.value:
+            raise InvalidConfig(f"Got the drafter {written!r}, expected {name}")
+        if kind.value and kind.needs_value and not value:
+            raise InvalidConfig(f"Got the drafter {written!r}, expected {name}:{kind.value}")
+        found[name] = ChosenDrafter(kind, value)
+    heads = [each for each in found.values() if each.kind.place is Place.TARGET]
+    if len(heads) > 1:
+        raise InvalidConfig(f"Got {heads[0]} and {heads[1]}, expected one drafter of this place")
     return tuple(found.values())

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 
+import msgspec
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Offers
 from outrider.actors.transport.rows import GrowRow, OfferRow
@@ -46,14 +47,22 @@ log = logging.getLogger(__name__)
 class Grower:
     """The trees of one draft worker."""
 
-    def __init__(self, runner: Runner, sampler: TreeSampler, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        runner: PooledRunner,
+        sampler: TreeSampler,
+        clock: Callable[[], float],
+        drafter: str = DRAFT,
+    ) -> None:
+        """`drafter` is whose guesses they are, of MODELS."""
         self._clock = clock
+        self._drafter = drafter
         self._runner = runner
         self._sampler = sampler
         self._trees: dict[int, GrowingTree] = {}
         self._untold: list[OfferRow] = []
         self._num_failed = 0  # sequences in a row that failed alone
-        self.chances = Chances()
+        self.chances = Chances(drafter)
         self.curve, self._num_steps = TimeCurve(), 0  # of its steps, by nodes
 
     def grow(self, row: GrowRow, sequence: WorkerSequence) -> None:
@@ -64,6 +73,8 @@ class Grower:
                 f"Got ids from position {known} for sequence {row.seq_id}, "
                 f"expected from {len(sequence.ids)}"
             )
+        if row.max_depth > self._runner.max_depth:
+            row = msgspec.structs.replace(row, max_depth=self._runner.max_depth)
         growing = self._trees.get(row.seq_id)
         sequence.ids += row.committed
         stop = sequence.draft_stop or self._trouble(row, sequence)
@@ -72,7 +83,8 @@ class Grower:
             return
         if growing is None:
             tree = SpeculationTree(sequence.ids[-1], row.num_committed - 1, self.chances)
-            self._trees[row.seq_id] = GrowingTree(sequence, row, tree, hungry=[tree.root])
+            growing = GrowingTree(sequence, row, tree, self._drafter, hungry=[tree.root])
+            self._trees[row.seq_id] = growing
             return
         growing.asked, growing.is_over = row, False
         if row.committed:
@@ -131,6 +143,12 @@ class Grower:
         tree, first, cache = growing.tree, growing.first, growing.sequence.cache
         path, left = tree.commit(committed)
         tree.learn(path)
+        if not self._runner.keeps_guesses:  # they were made of what it expected, not of what came
+            if growing.fed:
+                self._runner.accept_path(cache, first, [0])
+            tree.clear()
+            growing.fed, growing.hungry = [], [tree.root]
+            return
         if growing.fed:
             kept = [node for node in path[:-1] if node.place >= 0]
             behind = sorted((n for n in left if n.place >= 0), key=lambda node: node.place)
@@ -151,10 +169,12 @@ class Grower:
             if growing.is_over:
                 continue
             size = 0 if growing.fed else growing.first - growing.sequence.cache.len
-            if size > room or growing.is_waiting:
-                if size and (most := min(size, room, num_behind)):
-                    behind = growing.sequence.ids[growing.sequence.cache.len :][:most]
-                    growths.append(Growth(growing, Segment(growing.sequence.cache, behind, 0), []))
+            cache = growing.sequence.cache
+            reach = self._runner.reach(cache)
+            if size > room or growing.is_waiting or reach <= growing.first:
+                if (most := min(size, room, num_behind, reach - cache.len)) > 0:
+                    behind = growing.sequence.ids[cache.len :][:most]
+                    growths.append(Growth(growing, Segment(cache, behind, 0), []))
                     num_behind -= most
                 room = 0 if size > room else room - size
                 continue
@@ -221,7 +241,7 @@ class Grower:
             first=first,
             parents=tuple(0 if n.parent is root else n.parent.name for n in nodes if n.parent),
             tokens=tuple(node.token for node in nodes),
-            edges=tuple(node.edges[DRAFT] for node in nodes),
+            edges=tuple(node.edges[self._drafter] for node in nodes),
             rows=tuple(node.row for node in nodes if node.row is not None),
         )
 

@@ -32,6 +32,7 @@ class GrowingTree:
     sequence: WorkerSequence
     asked: GrowRow
     tree: SpeculationTree
+    drafter: str = DRAFT  # who grows it
     fed: list[TreeNode] = field(default_factory=list)  # the root first; rows in this order
     hungry: list[TreeNode] = field(default_factory=list)  # not fed
     num_named: int = 0
@@ -106,13 +107,13 @@ def children_of(growing: GrowingTree, node: TreeNode) -> list[TreeNode]:
     What is not worth it now may be when the text has come nearer.
     """
     mode, found = growing.mode, []
-    num_offered = sum(DRAFT in child.edges for child in node.children.values())
+    num_offered = sum(growing.drafter in child.edges for child in node.children.values())
     for rank in range(num_offered, len(node.guesses)):
         edge = draft_edge(node.prob, rank, mode)
         chance = node.chance * growing.tree.chance_of(edge)
         if edge != DRAWN and chance < LEAST * growing.asked.min_chance:
             break
-        child = growing.tree.add(node, node.guesses[rank], DRAFT, edge)
+        child = growing.tree.add(node, node.guesses[rank], growing.drafter, edge)
         if child is None:
             break
         found.append(child)

@@ -15,7 +15,6 @@ import msgspec
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.lookahead.price import Price
-from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Round, VerifyReply
 from outrider.actors.transport.rows import CountRow, GrowRow, StepRow, StopRow, TurnRow
@@ -168,7 +167,7 @@ class LockstepGrowth:
         if not turn.is_priced:
             return turn.k
         if growing.is_drawn:
-            chance = self._grower.chances.of(DRAFT, DRAWN)
+            chance = self._grower.chances.of(growing.drafter, DRAWN)
             return drawn_length(self._price.of(len(self._turns)), chance, turn.k)
         return None
 
@@ -243,7 +242,7 @@ def _end(growing: GrowingTree, length: int) -> TreeNode | None:
         behind = [
             each
             for each in node.children.values()
-            if DRAFT in each.edges and (each.row is not None or not growing.is_drawn)
+            if growing.drafter in each.edges and (each.row is not None or not growing.is_drawn)
         ]
         if not behind:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Many
 
 import torch
 
-from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind
 from outrider.actors.text.grammar import GrammarCompiler, GrammarMatcher
 from outrider.actors.text.grammar_masks import MaskFiller
@@ -17,7 +17,7 @@ MAX_THREADS = 8  # for masks beside a device
 class WorkerGrammars:
     """Made in full when a grammar is first asked for. May be asked from several threads."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: PooledRunner) -> None:
         self._runner = runner
         self._compiler: GrammarCompiler | None = None
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class WorkerGrammars:
         return self._compiler.matcher(Grammar(GrammarKind(kind), text))
 
 
-def _num_threads(runner: Runner) -> int:
+def _num_threads(runner: PooledRunner) -> int:
     """The CPU's share of a worker; where a device computes, the cores that have nothing to do."""
     if runner.loaded.device == "cpu":
         return torch.get_num_threads()

@@ -1,0 +1,133 @@
+"""From what the operator named to a head that drafts: recognised, probed, and given its taps."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from outrider.actors.errors import InvalidConfig, ModelRefused
+from outrider.actors.heads.checkpoint import HeadCheckpoint, load_checkpoint
+from outrider.actors.heads.eagle import Convention, EagleNet
+from outrider.actors.heads.early_exit import EarlyExitRunner
+from outrider.actors.heads.head_runner import EagleRunner, MedusaRunner
+from outrider.actors.heads.medusa import MedusaNet
+from outrider.actors.heads.probing import (
+    ProbeText,
+    conventions,
+    eagle_share,
+    exit_share,
+    medusa_share,
+    probe_text,
+)
+from outrider.actors.heads.target_parts import TargetParts
+from outrider.actors.lookahead.round_report import EARLY_EXIT, MEDUSA
+from outrider.actors.runner.pooled_runner import PooledRunner
+from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.taps import Taps
+
+EXITS = (1 / 4, 1 / 3, 1 / 2, 2 / 3)  # of the target's layers, that are tried
+KS = range(1, 9)
+
+Scores = tuple[tuple[str, float], ...]  # a way that was tried, and its share of right first tokens
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHead:
+    """A head, and what was found of it."""
+
+    runner: PooledRunner
+    kind: str
+    num_parameters: int  # of its own
+    scores: Scores  # that of the way which was taken first
+
+
+def load_head(kind: str, value: str, target: Runner, min_score: float) -> LoadedHead:
+    """`value`: a head's folder; of an early exit a number of layers, or "" to find one. The pool of
+    what comes is as large as the target's. Nothing of the target may be open.
+
+    Raises ModelRefused, and InvalidConfig for a number of layers.
+    """
+    if kind == EARLY_EXIT:
+        return _early_exit(value, target, min_score)
+    checkpoint = load_checkpoint(Path(value), target.loaded.dtype, target.loaded.device)
+    if checkpoint.kind != kind:
+        raise ModelRefused(
+            f"{value}: got the tensors of a head of kind {checkpoint.kind!r}, asked for as "
+            f"{kind!r}; accepted: {checkpoint.kind}:{value}"
+        )
+    parts = TargetParts.of(target)
+    tried = list(conventions(checkpoint, parts))
+    text = probe_text(target, {at for each in tried for at in each.boundaries})
+    num_tokens = target.pool.num_pages * target.pool.page_size
+    runner: PooledRunner
+    if kind == MEDUSA:
+        medusa = MedusaNet(checkpoint, parts)
+        found = _best(tried, lambda way: medusa_share(medusa, way.boundaries[0], text))
+        taps = Taps(tried[0].boundaries, parts.hidden_size, lambda states: states)
+        runner = MedusaRunner(target, medusa, num_tokens)
+    else:
+        found = _best(tried, partial(_eagle_share, checkpoint, parts, text))
+        net = EagleNet(checkpoint, parts, tried[0])
+        taps = Taps(tried[0].boundaries, net.kept_width, net.fuse)
+        runner = EagleRunner(target, net, num_tokens)
+    _check(f"{kind}:{value}", found, min_score)
+    target.tap(taps)
+    num_parameters = sum(tensor.numel() for tensor in checkpoint.tensors.values())
+    return LoadedHead(runner, kind, num_parameters, found)
+
+
+def _eagle_share(
+    checkpoint: HeadCheckpoint, parts: TargetParts, text: ProbeText, way: Convention
+) -> float:
+    return eagle_share(EagleNet(checkpoint, parts, way), text)
+
+
+def _best(tried: list[Convention], share_of: Callable[[Convention], float]) -> Scores:
+    """All scores, best first; so is `tried` from then on. Equal ones keep their order."""
+    scored = sorted(((share_of(way), way) for way in tried), key=lambda found: -found[0])
+    tried[:] = [way for _, way in scored]
+    return tuple((str(way), share) for share, way in scored)
+
+
+def _check(name: str, scores: Scores, min_score: float) -> None:
+    """Raises ModelRefused where the best is not good enough."""
+    for way, share in scores:
+        log.info("%s: %.3f of first tokens right with %s", name, share, way)
+    way, share = scores[0]
+    if share < min_score:
+        raise ModelRefused(
+            f"{name}: got {share:.2f} of first tokens right over the target's own text, the best "
+            f"of {len(scores)} ways to run it ({way}); expected at least engine.min_head_score="
+            f"{min_score:g}: is it made for this target?"
+        )
+
+
+def _early_exit(value: str, target: Runner, min_score: float) -> LoadedHead:
+    num_layers = target.model.num_layers
+    if value and not value.isdecimal():
+        raise InvalidConfig(
+            f"Got {EARLY_EXIT}:{value}, expected a number of layers, 1 to {num_layers - 1}"
+        )
+    tried = [int(value)] if value else sorted({max(1, round(num_layers * at)) for at in EXITS})
+    text = probe_text(target, set())
+    num_tokens = target.pool.num_pages * target.pool.page_size
+    scored = []
+    for num in tried:
+        share = exit_share(EarlyExitRunner(target, num, text.ids.numel() * 2), text)
+        scored.append((_gain(share, num / num_layers), num, share))
+    scored.sort(key=lambda found: -found[0])
+    found = tuple((f"the first {num} of {num_layers} layers", share) for _, num, share in scored)
+    _check(EARLY_EXIT, found, min_score)
+    return LoadedHead(EarlyExitRunner(target, scored[0][1], num_tokens), EARLY_EXIT, 0, found)
+
+
+def _gain(share: float, cost: float) -> float:
+    """Tokens in the time of one of the target's forwards, with a chain of the best length.
+
+    >>> round(_gain(0.8, 0.25), 2)
+    1.69
+    """
+    return max(sum(share**at for at in range(k + 1)) / (1 + k * cost) for k in KS)
