@@ -13,6 +13,7 @@ from outrider.cluster.demo.command import demo
 from outrider.cluster.terminal.chat.command import chat
 from outrider.cluster.terminal.check import check
 from outrider.cluster.terminal.complete import complete
+from outrider.cluster.terminal.convert_head import convert_head
 from outrider.cluster.terminal.generate import generate
 from outrider.cluster.terminal.k8s import k8s
 from outrider.cluster.terminal.run import run
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 for command in (serve, run, chat, complete, generate, check, settings):
     app.command()(command)
+app.command("convert-head")(convert_head)
 for group in (bench, demo, k8s):
     app.add_typer(group)
 

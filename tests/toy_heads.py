@@ -41,7 +41,9 @@ def after(token, times=1):
 
 def cycling_target(sharp=SHARP):
     """The model; every embedding has a mean square of 1."""
-    config = hf.LlamaConfig(**CONFIG | {"num_hidden_layers": LAYERS}, bos_token_id=1, eos_token_id=2)
+    config = hf.LlamaConfig(
+        **CONFIG | {"num_hidden_layers": LAYERS}, bos_token_id=1, eos_token_id=2
+    )
     model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(VOCAB, HIDDEN, generator=generator)
@@ -67,7 +69,9 @@ def guesses_of(model, times, sharp=SHARP):
 def save_head(folder, config, tensors):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({name: t.contiguous().clone() for name, t in tensors.items()}, folder / "model.safetensors")
+    save_file(
+        {name: t.contiguous().clone() for name, t in tensors.items()}, folder / "model.safetensors"
+    )
     return folder
 
 
@@ -87,7 +91,11 @@ def in_vllm_layout(tensors, num_blocks=1):
     renamed = {}
     for name, tensor in tensors.items():
         head, at, *rest = name.split(".")
-        new = f"lm_heads.{head}.weight" if int(at) == num_blocks else f"blocks.{head}.layers.{at}.{rest[-1]}"
+        new = (
+            f"lm_heads.{head}.weight"
+            if int(at) == num_blocks
+            else f"blocks.{head}.layers.{at}.{rest[-1]}"
+        )
         renamed[f"medusa_heads.{new}"] = tensor
     return renamed
 

@@ -164,8 +164,13 @@ class EngineOptions(BaseModel):
     @property
     def head(self) -> str:
         """What drafts out of the target's hidden states, KIND:PATH; or nothing."""
-        places = ((str(each), each.kind.place) for each in self.chosen_drafters)
-        return next((written for written, place in places if place is Place.TARGET), "")
+        return "" if self.chosen_head is None else str(self.chosen_head)
+
+    @property
+    def chosen_head(self) -> ChosenDrafter | None:
+        """The same, with its kind."""
+        found = self.chosen_drafters
+        return next((each for each in found if each.kind.place is Place.TARGET), None)
 
     @model_validator(mode="wrap")
     @classmethod

@@ -38,6 +38,7 @@ class EngineInfo:
     k: int  # the controller's first
     sampling_defaults: Mapping[str, float]  # of requests that leave these fields open
     verification: str
+    head_scores: tuple[tuple[str, float], ...] = ()  # see messages.WorkerInfo
 
     def size(self, name: str) -> str:
         return next(found.value for found in self.sizes if found.name == name)
@@ -88,6 +89,7 @@ def info_of(
         if options.generation_config == "none"
         else sampling_defaults(config.target),
         verification=options.verification.value,
+        head_scores=worker.head_scores,
     )
 
 

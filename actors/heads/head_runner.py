@@ -72,7 +72,7 @@ class HeadRunner(PooledRunner):
     def reach(self, cache: PageTable) -> int:
         """One more than the target has computed: a token is read beside the state before it."""
         source = self._source(cache)
-        return 0 if source is None else 1 + source.len
+        return 1 + source.len if source is not None and source.len else 0
 
     def _source(self, cache: PageTable) -> PageTable | None:
         find = self._sources.get(cache.slot)

@@ -214,3 +214,16 @@ class Config(_Section):
     engine: EngineOptions = EngineOptions()
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()
+
+    @property
+    def draft_path(self) -> Path | None:
+        """The draft's directory, if there is a draft; a head takes the place of one by default."""
+        if self.engine.head and self.model.draft is None:
+            return None
+        return self.model.draft_path
+
+    @property
+    def head_path(self) -> Path | None:
+        """The directory of the head that drafts, if one does."""
+        head = self.engine.chosen_head
+        return Path(head.value) if head is not None and head.kind.needs_value else None

@@ -25,7 +25,7 @@ from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 from outrider.cluster.deploy.sizing import BUNDLE_OF
-from outrider.cluster.models.local_models import worker_model
+from outrider.cluster.models.local_models import worker_head, worker_model
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ class HostActor:
         """A worker that listens; an earlier one is ended. Raises OutriderError."""
         host = ray.util.get_node_ip_address() if has_tcp else None
         model = await asyncio.to_thread(worker_model, spec.role, spec.model, log.info)
-        spec = replace(spec, model=model)
+        head = await asyncio.to_thread(worker_head, spec.head, log.info)
+        spec = replace(spec, model=model, head=head)
         return await self._spawner.start(
             spec, tcp_host=host, tcp_ports=tuple(ports), orphan_s=ORPHAN_S
         )

@@ -15,7 +15,7 @@ def engine_config(config: Config, num_replicas: int = 1) -> EngineConfig:
     """What the engine is started with, beside so many on this machine. Raises InvalidConfig."""
     return EngineConfig(
         target=config.model.target_path.resolve(),
-        draft=config.model.draft_path and config.model.draft_path.resolve(),
+        draft=config.draft_path and config.draft_path.resolve(),
         options=config.engine,
         num_replicas=num_replicas,
     )

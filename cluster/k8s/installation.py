@@ -109,7 +109,9 @@ class Installation:
     @property
     def _models(self) -> list[str]:
         """Those that are no part of the image."""
-        chosen = (self.config.model.target, self.config.model.draft)
+        chosen = [self.config.model.target, self.config.model.draft]
+        if (head := self.config.head_path) is not None:
+            chosen.append(str(head))
         return [model for model in chosen if model not in (None, NO_DRAFT, DEMO)]
 
     def _check_workers(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from outrider.actors.errors import ModelRefused
 from outrider.cluster.config.hub_name import HubName
-from outrider.cluster.models.model_files import SMALL_FILES, check_small_files, weight_files
+from outrider.cluster.models.model_files import CONFIG, SMALL_FILES, check_small_files, weight_files
 
 GB = 1e9
 
@@ -33,6 +33,19 @@ def fetch(role: str, name: HubName, report: Report) -> Path:
             size = _size_to_fetch(name, at, files)
             report(f"downloading {what}: {size / GB:.2f} GB into {folder.parents[2]}")
             _snapshot(at, files, progress=_progress(report))
+    return folder
+
+
+def fetch_head(name: HubName, report: Report) -> Path:
+    """The folder with a head's config and weights, in the cache. Raises ModelRefused."""
+    with _told("drafter", name):
+        report(f"fetching the head {name}, unless it is in the cache")
+        folder = Path(_snapshot(name, (CONFIG, "*.safetensors"), progress=_progress(report)))
+        if not any(folder.glob("*.safetensors")):
+            raise ModelRefused(
+                f"Got the head {name} without *.safetensors, expected some; `outrider "
+                "convert-head FILE` makes them of a file that was downloaded"
+            )
     return folder
 
 

@@ -1,11 +1,14 @@
 """The configuration's models as folders of this machine."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from outrider.actors.errors import ModelRefused
+from outrider.actors.spec_decode.drafters.registry import ChosenDrafter, Place
 from outrider.cluster.config.config import Config
 from outrider.cluster.config.hub_name import hub_name, of_snapshot
-from outrider.cluster.models.hub import fetch
+from outrider.cluster.models.hub import fetch, fetch_head
 from outrider.cluster.models.model_files import check_model
 
 Report = Callable[[str], None]
@@ -21,9 +24,34 @@ def with_local_models(config: Config, report: Report) -> Config:
         "name": model.served_name,
         "target": str(local_model("target", model.target_path, report)),
     }
-    if model.draft_path is not None:
-        found["draft"] = str(local_model("draft", model.draft_path, report))
-    return config.model_copy(update={"model": model.model_copy(update=found)})
+    if config.draft_path is not None:
+        found["draft"] = str(local_model("draft", config.draft_path, report))
+    drafters = tuple(_local_drafter(each, report) for each in config.engine.chosen_drafters)
+    return config.model_copy(
+        update={
+            "model": model.model_copy(update=found),
+            "engine": config.engine.model_copy(update={"drafters": drafters}),
+        }
+    )
+
+
+def _local_drafter(chosen: ChosenDrafter, report: Report) -> str:
+    """As `engine.drafters` has it, a head by its folder. Raises ModelRefused."""
+    if chosen.kind.place is Place.TARGET and chosen.kind.needs_value:
+        path = local_head(chosen.value, report)
+        return str(replace(chosen, value=str(path.resolve())))
+    return str(chosen)
+
+
+def local_head(value: str, report: Report) -> Path:
+    """The folder itself, or that of a name on the hub. Raises ModelRefused."""
+    if (name := hub_name(value)) is not None:
+        return fetch_head(name, report)
+    if not Path(value).is_dir():
+        raise ModelRefused(
+            f"Got the head {value}, expected a directory, or a name on the hub: org/name[@revision]"
+        )
+    return Path(value)
 
 
 def local_model(role: str, path: Path, report: Report) -> Path:
@@ -36,7 +64,7 @@ def local_model(role: str, path: Path, report: Report) -> Path:
 
 def check_folders(config: Config) -> None:
     """Raises ModelRefused unless the models that are folders look loadable."""
-    for role, path in (("target", config.model.target_path), ("draft", config.model.draft_path)):
+    for role, path in (("target", config.model.target_path), ("draft", config.draft_path)):
         if path is not None and hub_name(str(path)) is None:
             check_model(role, path)
 
@@ -48,3 +76,11 @@ def worker_model(role: str, path: str, report: Report) -> str:
     if not Path(path).exists() and (name := of_snapshot(Path(path))) is not None:
         return str(fetch(role, name, report))
     return path
+
+
+def worker_head(head: str, report: Report) -> str:
+    """The same of a head, KIND:PATH."""
+    kind, _, path = head.partition(":")
+    if path and not Path(path).exists() and (name := of_snapshot(Path(path))) is not None:
+        return f"{kind}:{fetch_head(name, report)}"
+    return head

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from outrider.actors.errors import InvalidConfig, OutriderError
+from outrider.actors.errors import InvalidConfig, ModelRefused, OutriderError
 from outrider.cluster.config.config import Config
 from outrider.cluster.config.hub_name import hub_name
 from outrider.cluster.deploy.preflight import check_port, shown
 from outrider.cluster.deploy.sizing import most_replicas
-from outrider.cluster.models.hub import GB, size_to_fetch
+from outrider.cluster.models.hub import GB, fetch_head, size_to_fetch
 from outrider.cluster.models.local_models import with_local_models
 from outrider.cluster.models.model_files import check_model
 from outrider.cluster.terminal.console import REFUSED, errors_in_a_line, report, stderr
@@ -30,6 +30,7 @@ PARTS: dict[str | None, tuple[str, ...]] = {
 def check(
     target: config_flags.Target = None,
     draft: config_flags.Draft = None,
+    drafter: config_flags.Drafter = None,
     k: config_flags.K = None,
     verification: config_flags.Verification = None,
     numerics: config_flags.Numerics = None,
@@ -48,6 +49,7 @@ def check(
             assignments,
             target=target,
             draft=draft,
+            drafters=drafter,
             k=k,
             verification=verification,
             numerics=numerics,
@@ -56,7 +58,7 @@ def check(
     checks: dict[str, Callable[[], str]] = {
         "config": lambda: _config(chosen),
         "target": lambda: _model("target", chosen.model.target_path),
-        "draft": lambda: _model("draft", chosen.model.draft_path),
+        "draft": lambda: _draft(chosen),
         "pair": lambda: _pair(chosen),
         "memory": lambda: _memory(chosen),
         "port": lambda: _port(chosen),
@@ -105,15 +107,32 @@ def _model(role: str, path: Path | None) -> str:
     return f"{check_model(role, path)} in {path}"
 
 
+def _draft(config: Config) -> str:
+    """The draft, or the head that takes its place: what it is by its tensors."""
+    path, head = config.head_path, config.engine.chosen_head
+    if config.draft_path is not None or head is None:
+        return _model("draft", config.draft_path)
+    if path is None:
+        return f"{head}: the target's own first layers"
+    from outrider.actors.heads.checkpoint import kind_of, shapes_of
+
+    if (name := hub_name(str(path))) is not None:
+        path = fetch_head(name, report)
+    kind = kind_of(path, shapes_of(path))
+    if kind != head.kind.name:
+        raise ModelRefused(f"Got {head}, whose tensors are of {kind}, accepted: {kind}:{path}")
+    return f"a head of kind {kind} in {path}; --load tries what it was trained on"
+
+
 def _pair(config: Config) -> str:
     """Whether the draft can draft for this target: by their tokenizers, as at the start."""
     from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
 
-    if config.model.draft_path is None:
-        return "no draft to compare with"
+    if config.draft_path is None:
+        return "no draft model to compare with"
     tokenizers = [
         Tokenizer(_folder(role, path))
-        for role, path in (("target", config.model.target_path), ("draft", config.model.draft_path))
+        for role, path in (("target", config.model.target_path), ("draft", config.draft_path))
     ]
     check_vocabularies(*tokenizers)
     return "both models have the same tokens"
@@ -126,6 +145,7 @@ def _folder(role: str, path: Path) -> Path:
 
 def _memory(config: Config) -> str:
     """What the models take of this machine's, and what is left for texts."""
+    from outrider.actors.heads.footprint import head_footprint
     from outrider.actors.sizing.footprint import footprint
     from outrider.actors.sizing.machine import this_machine
     from outrider.actors.sizing.memory import Pair, cpu_tokens
@@ -133,11 +153,13 @@ def _memory(config: Config) -> str:
     machine, engine = this_machine(), config.engine
     if machine.num_gpus and engine.device != "cpu":
         return f"{machine.num_gpus} GPUs; what fits on them is found out as the models are loaded"
-    paths = (config.model.target_path, config.model.draft_path)
+    paths = (config.model.target_path, config.draft_path or config.head_path)
     if any(path is not None and hub_name(str(path)) is not None for path in paths):
         return "known once the weights are here"
-    target, draft = (None if path is None else footprint(path) for path in paths)
-    assert target is not None
+    target = footprint(config.model.target_path)
+    draft = None if config.draft_path is None else footprint(config.draft_path)
+    if engine.head:
+        draft = head_footprint(engine.head, config.model.target_path)
     pair = Pair(target, draft, engine.cpu_item_bytes, engine.batch(on_device=False))
     asked = None if engine.kv_tokens == "auto" else engine.kv_tokens
     num_tokens = cpu_tokens(pair, machine.free_bytes, most_replicas(config.cluster), asked)
@@ -176,6 +198,8 @@ async def _engine(config: Config) -> str:
     engine = await Engine.start(engine_config(config), ProcessExecutor(), report)
     info = engine.info
     await engine.stop()
+    for way, share in info.head_scores:
+        report(f"  {share:.3f} of first tokens right: {way}")
     return (
         f"numerics {info.numerics}, context {info.max_model_len} of {info.context_len}, "
         f"fingerprint {info.fingerprint}, verdicts by {info.verdicts}"

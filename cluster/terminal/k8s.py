@@ -61,6 +61,7 @@ File = Annotated[Path, typer.Argument(help="As rendered or as kustomize built it
 def render(
     target: config_flags.Target = None,
     draft: config_flags.Draft = None,
+    drafter: config_flags.Drafter = None,
     gpus: Gpus = 0,
     replicas: Replicas = None,
     max_replicas: MaxReplicas = None,
@@ -83,6 +84,7 @@ def render(
     with errors_in_a_line():
         settings = {} if config is None else sources.from_file(config)
         settings |= sources.from_assignments(assignments or [])
+        settings |= config_flags.beside_the_usual(drafter)
         settings |= _flags(
             target=target,
             draft=draft,

@@ -25,6 +25,7 @@ System = Annotated[str | None, typer.Option(help="The system's turn, before all 
 def run(
     model: Name = None,
     draft: config_flags.Draft = None,
+    drafter: config_flags.Drafter = None,
     system: System = None,
     max_tokens: client_flags.MaxTokens = 1024,
     temperature: client_flags.Temperature = None,
@@ -34,7 +35,9 @@ def run(
 ) -> None:
     """Talk to a model here, as soon as it is loaded. Ctrl-C stops an answer, /bye ends it all."""
     with errors_in_a_line():
-        chosen = config_flags.load_config(config, assignments, target=model, draft=draft)
+        chosen = config_flags.load_config(
+            config, assignments, drafters=drafter, target=model, draft=draft
+        )
         options = client_flags.options(
             True, max_tokens=max_tokens, temperature=temperature, seed=seed
         )

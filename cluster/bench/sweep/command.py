@@ -68,7 +68,7 @@ def engine(
         plan = SweepPlan(
             tuple(batch or (1, 8)),
             tuple(k or (1, 2, 4, 6)),
-            drafters(drafter, has_draft=chosen.model.draft_path is not None),
+            drafters(drafter, has_draft=chosen.draft_path is not None),
             tuple(verification or VerificationMode),
             tuple(temperature or (0.0, 1.0)),
             tokens,

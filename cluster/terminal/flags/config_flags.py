@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.cluster.config import sources
 from outrider.cluster.config.config import Config
-from outrider.cluster.config.sources import Setting
+from outrider.cluster.config.sources import Setting, Settings
 
 Target = Annotated[
     str | None,
@@ -20,6 +21,14 @@ Target = Annotated[
 ]
 Draft = Annotated[
     str | None, typer.Option(help="Draft model: as the target, or 'none' to go without.")
+]
+Drafter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drafter",
+        help="What drafts beside copies and past texts: medusa:PATH, eagle:PATH, eagle3:PATH (a "
+        "directory, or a name on the hub) or early_exit[:LAYERS].",
+    ),
 ]
 K = Annotated[str | None, typer.Option("--k", help="Drafted tokens a round, to start with.")]
 Verification = Annotated[str | None, typer.Option(help="'coupled' (same text) or 'rejection'.")]
@@ -49,9 +58,24 @@ KEYS = {
 }
 
 
-def load_config(file: Path | None, assignments: list[str] | None, **flags: str | None) -> Config:
-    """Defaults, file, environment and flags. Raises InvalidConfig."""
-    settings = sources.from_assignments(assignments or [])
+def beside_the_usual(drafters: list[str] | None) -> Settings:
+    """What --drafter adds, if it was given."""
+    if not drafters:
+        return {}
+    every = (*USUAL_DRAFTERS, *(each for each in drafters if each not in USUAL_DRAFTERS))
+    return {"engine.drafters": Setting(",".join(every), "--drafter", is_text=True)}
+
+
+def load_config(
+    file: Path | None,
+    assignments: list[str] | None,
+    drafters: list[str] | None = None,
+    **flags: str | None,
+) -> Config:
+    """Defaults, file, environment and flags; `drafters` beside the usual ones. Raises
+    InvalidConfig.
+    """
+    settings = sources.from_assignments(assignments or []) | beside_the_usual(drafters)
     for name, value in flags.items():
         if value is not None:
             flag = f"--{name.replace('_', '-')}"
