@@ -1,0 +1,198 @@
+"""Heads that were made for a target are accepted whole; those that were not are refused by name."""
+
+import pytest
+import torch
+from toy_heads import (
+    CONFIG,
+    HIDDEN,
+    LAYERS,
+    VOCAB,
+    after,
+    cycling_target,
+    eagle3_tensors,
+    eagle_tensors,
+    in_speculators_layout,
+    in_vllm_layout,
+    medusa_tensors,
+    save_head,
+)
+
+from outrider.actors.errors import InvalidConfig, ModelRefused
+from outrider.actors.heads.loading import load_head
+from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.runner.model_loader import from_model
+from outrider.actors.runner.runner import Runner
+
+TARGET = cycling_target()
+TEXT = [5, 12, 19, 26, 33]
+LAYOUTS = {
+    "medusa": ("medusa", {}, medusa_tensors(TARGET)),
+    "medusa, vllm": ("medusa", {}, in_vllm_layout(medusa_tensors(TARGET))),
+    "eagle": ("eagle", CONFIG, eagle_tensors()),
+    "eagle3": ("eagle3", CONFIG, eagle3_tensors(TARGET)),
+    "eagle3, speculators": ("eagle3", *in_speculators_layout(eagle3_tensors(TARGET))),
+    "eagle3, specforge": (
+        "eagle3",
+        CONFIG | {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}},
+        eagle3_tensors(TARGET),
+    ),
+    "eagle3, of 50 ids": ("eagle3", CONFIG, eagle3_tensors(TARGET, num_ids=50)),
+    "eagle3, five states": (
+        "eagle3",
+        CONFIG | {"eagle_aux_hidden_state_layer_ids": [0, 1, 2, 3, 4]},
+        eagle3_tensors(TARGET, num_states=5),
+    ),
+    "eagle3, last state": ("eagle3", CONFIG, eagle3_tensors(TARGET, num_states=1)),
+}
+
+
+def runner():
+    return Runner(from_model(cycling_target()), num_tokens=512)
+
+
+def loaded(folder, layout, min_score=0.2):
+    kind, config, tensors = LAYOUTS[layout]
+    target = runner()
+    path = save_head(folder / "head", config, tensors)
+    return target, load_head(kind, str(path), target, min_score)
+
+
+def grown(target, head):
+    """Logits behind a text's last token, and behind the head's own first guess."""
+    source, cache = target.open(), head.runner.open()
+    target.forward([Segment(source, TEXT[:-1], 0)])
+    if hasattr(head.runner, "follow"):
+        head.runner.follow(cache, lambda: source)
+    assert head.runner.reach(cache) >= len(TEXT)
+    first = head.runner.forward([Segment(cache, TEXT, 1, [-1], root=len(TEXT) - 1)])
+    guess = int(first.argmax())
+    second = head.runner.forward([Segment(cache, [guess, 9], 2, [-1, 0, 0], root=len(TEXT) - 1)])
+    head.runner.close(cache)
+    target.close(source)
+    return torch.cat([first, second])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_it_guesses_what_the_target_says(layout, tmp_path):
+    target, head = loaded(tmp_path, layout, 0.2 if layout != "eagle3, of 50 ids" else 0.1)
+    assert head.scores[0][1] > (0.99 if layout != "eagle3, of 50 ids" else 0.15)
+    logits = grown(target, head)
+    if layout == "eagle3, of 50 ids":  # every fourth id
+        assert logits[:, ::4].isfinite().all()
+        assert logits.isfinite().sum() == 3 * 50
+        return
+    last = TEXT[-1]
+    assert logits[0].argmax() == after(last)
+    assert logits[1].argmax() == after(last, 2)
+    # Medusa knows nothing of what stands between.
+    assert logits[2].argmax() == (after(last, 2) if "medusa" in layout else after(9))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("medusa", "medusa, vllm"),
+        ("eagle3", "eagle3, speculators"),
+    ],
+)
+def test_layouts_of_one_head_give_the_same_bits(one, other, tmp_path):
+    found = [grown(*loaded(tmp_path / layout, layout)) for layout in (one, other)]
+    assert torch.equal(*found)
+
+
+def test_an_early_exit_finds_its_layers():
+    target = runner()
+    head = load_head("early_exit", "", target, 0.2)
+    assert head.scores[0] == (f"the first 2 of {LAYERS} layers", 1.0)  # the fewest that are tried
+    assert grown(target, head).argmax(-1).tolist() == [after(33), after(33, 2), after(9)]
+    assert load_head("early_exit", "5", target, 0.2).scores == (("the first 5 of 6 layers", 1.0),)
+
+
+@pytest.mark.parametrize("value", ["0", "6", "x", "-1"])
+def test_an_early_exit_of_no_such_layer(value):
+    with pytest.raises(InvalidConfig, match="1 to 5"):
+        load_head("early_exit", value, runner(), 0.2)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_the_order_of_what_it_reads_is_found(kind, is_reversed, tmp_path):
+    tensors = eagle_tensors(is_reversed) if kind == "eagle" else eagle3_tensors(TARGET, is_reversed)
+    path = save_head(tmp_path / "head", CONFIG, tensors)
+    head = load_head(kind, str(path), runner(), 0.2)
+    way, share = head.scores[0]
+    assert share == 1.0
+    assert ("state, embedding" in way.split(";")[1]) == is_reversed
+    assert head.scores[-1][1] < 0.1
+
+
+def test_a_head_for_another_target_is_refused_with_its_best(tmp_path):
+    tensors = medusa_tensors(TARGET)
+    for name in [name for name in tensors if name.endswith(".1.weight")]:
+        tensors[name] = tensors[name].roll(1, 0)
+    path = save_head(tmp_path / "head", {}, tensors)
+    with pytest.raises(ModelRefused, match=r"medusa:.*head: got 0\.\d\d of first tokens right.*0.2"):
+        load_head("medusa", str(path), runner(), 0.2)
+    assert load_head("medusa", str(path), runner(), 0.0).scores[0][1] < 0.2
+
+
+def test_a_kind_that_it_is_not(tmp_path):
+    path = save_head(tmp_path / "head", CONFIG, eagle_tensors())
+    with pytest.raises(ModelRefused, match=f"accepted: eagle:{path}"):
+        load_head("medusa", str(path), runner(), 0.2)
+
+
+def _without(name):
+    return lambda tensors: tensors.pop(name)
+
+
+def _shaped(name, *shape):
+    return lambda tensors: tensors.update({name: torch.zeros(*shape)})
+
+
+@pytest.mark.parametrize(
+    ("layout", "spoil", "message"),
+    [
+        ("medusa", _without("1.0.linear.weight"), "no tensor 'blocks.1.layers.0.weight'"),
+        ("medusa", _shaped("2.1.weight", VOCAB, 3), r"lm_heads.2.weight' of shape \[200, 3\]"),
+        ("medusa", _shaped("what", 3), "no medusa head is known to have: what"),
+        ("eagle", _without("layers.0.mlp.down_proj.weight"), "no tensor 'layers.0.mlp.down_proj"),
+        ("eagle", _shaped("fc.bias", 3), r"'fc.bias' of shape \[3\], expected \[64\]"),
+        ("eagle", _shaped("mask_hidden", 3), "known to have: mask_hidden"),
+        ("eagle3", _without("norm.weight"), "no tensor 'norm.weight'"),
+        ("eagle3", _without("midlayer.hidden_norm.weight"), "no tensor 'layers.0.hidden_norm"),
+        ("eagle3", _without("fc.weight"), ""),
+        ("eagle3", _shaped("fc.weight", HIDDEN, 100), "reads 100 numbers, expected a multiple"),
+        ("eagle3", _shaped("fc.weight", HIDDEN, 4 * HIDDEN), "over 4 of the target's states"),
+        ("eagle3", _shaped("lm_head.weight", 50, HIDDEN), r"expected \[200, 64\]"),
+        ("eagle3, of 50 ids", _shaped("d2t", 49), r"expected \[49, 64\]"),
+        (
+            "eagle3, of 50 ids",
+            lambda tensors: tensors.update(d2t=torch.full((50,), VOCAB)),
+            "target ids of 200 to 249",
+        ),
+    ],
+)
+def test_a_tensor_missing_misshapen_or_unknown(layout, spoil, message, tmp_path):
+    kind, config, tensors = LAYOUTS[layout]
+    tensors = dict(tensors)
+    spoil(tensors)
+    path = save_head(tmp_path / "head", config, tensors)
+    if not message:  # fc may be left out where one state of the head's own width is read
+        assert load_head(kind, str(path), runner(), 0.0).scores[0][1] == 1.0
+        return
+    with pytest.raises(ModelRefused, match=message):
+        load_head(kind, str(path), runner(), 0.0)
+
+
+@pytest.mark.parametrize("config", [{}, CONFIG | {"num_attention_heads": 3}])
+def test_a_config_that_does_not_fit(config, tmp_path):
+    path = save_head(tmp_path / "head", config, eagle_tensors())
+    with pytest.raises(ModelRefused, match="num_attention_heads|3 heads of 21"):
+        load_head("eagle", str(path), runner(), 0.0)
+
+
+def test_nothing_is_left_open(tmp_path):
+    target, head = loaded(tmp_path, "eagle3")
+    assert target.num_free_pages == target.pool.num_pages == 32
+    assert head.runner.num_free_pages == head.runner.pool.num_pages
