@@ -24,6 +24,7 @@ SLOW = (
     "law/test_chaos.py",
     "law/test_colocated.py",
     "law/test_ahead.py",
+    "law/test_heads.py",
     "law/test_rejection_statistics.py",
     "law/test_lockstep.py::test_over_sockets_too",
     "law/test_memory.py",

@@ -30,39 +30,39 @@ CONFIG = {
 }
 
 
-def after(token, times=1):
+def after(token, times=1, vocab=VOCAB):
     """What the target says behind a token.
 
     >>> after(190), after(190, 2)
     (197, 4)
     """
-    return (token + STEP * times) % VOCAB
+    return (token + STEP * times) % vocab
 
 
-def cycling_target(sharp=SHARP):
+def cycling_target(vocab=VOCAB):
     """The model; every embedding has a mean square of 1."""
-    config = hf.LlamaConfig(
-        **CONFIG | {"num_hidden_layers": LAYERS}, bos_token_id=1, eos_token_id=2
-    )
+    sizes = {"num_hidden_layers": LAYERS, "vocab_size": vocab}
+    config = hf.LlamaConfig(**CONFIG | sizes, bos_token_id=1, eos_token_id=2)
     model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(VOCAB, HIDDEN, generator=generator)
+    embeddings = torch.randn(vocab, HIDDEN, generator=generator)
     embeddings *= math.sqrt(HIDDEN) / embeddings.norm(dim=-1, keepdim=True)
     with torch.no_grad():
         model.model.embed_tokens.weight.copy_(embeddings)
         for layer in model.model.layers:
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
-        model.lm_head.weight.copy_(guesses_of(model, 1, sharp))
+        model.lm_head.weight.copy_(guesses_of(model, 1))
     return model
 
 
-def guesses_of(model, times, sharp=SHARP):
+def guesses_of(model, times):
     """A head that says what comes so many places behind the token whose embedding it reads."""
     embeddings = model.model.embed_tokens.weight.detach()
-    order = torch.tensor([after(token, times) for token in range(VOCAB)])
+    vocab = len(embeddings)
+    order = torch.tensor([after(token, times, vocab) for token in range(vocab)])
     weight = torch.empty_like(embeddings)
-    weight[order] = embeddings * (sharp / math.sqrt(HIDDEN))
+    weight[order] = embeddings * (SHARP / math.sqrt(HIDDEN))
     return weight
 
 
@@ -163,3 +163,19 @@ def in_speculators_layout(tensors):
     return config, {
         name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()
     }
+
+
+def random_head(kind, hidden, vocab, folder, fill=None):
+    """A head that knows nothing; `fill` for all its numbers, else chance."""
+    own = {"medusa": medusa_tensors(cycling_target()), "eagle": eagle_tensors()}
+    own["eagle3"] = eagle3_tensors(cycling_target())
+    generator, sizes = torch.Generator().manual_seed(1), {VOCAB: vocab}
+    tensors = {}
+    for name, tensor in own[kind].items():
+        shape = [sizes.get(size) or size * hidden // HIDDEN for size in tensor.shape]
+        if "mlp" in name:
+            shape = [96 if size == 96 else size * hidden // HIDDEN for size in tensor.shape]
+        tensors[name] = torch.randn(shape, generator=generator) / math.sqrt(shape[-1])
+        if fill is not None:
+            tensors[name].fill_(fill)
+    return save_head(folder, CONFIG | {"hidden_size": hidden, "vocab_size": vocab}, tensors)

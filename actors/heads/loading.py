@@ -118,7 +118,7 @@ def _early_exit(value: str, target: Runner, min_score: float) -> LoadedHead:
     for num in tried:
         share = exit_share(EarlyExitRunner(target, num, text.ids.numel() * 2), text)
         scored.append((_gain(share, num / num_layers), num, share))
-    scored.sort(key=lambda found: -found[0])
+    scored.sort(key=lambda found: (found[2] < min_score, -found[0]))
     found = tuple((f"the first {num} of {num_layers} layers", share) for _, num, share in scored)
     _check(EARLY_EXIT, found, min_score)
     return LoadedHead(EarlyExitRunner(target, scored[0][1], num_tokens), EARLY_EXIT, 0, found)

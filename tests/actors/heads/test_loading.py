@@ -131,7 +131,9 @@ def test_a_head_for_another_target_is_refused_with_its_best(tmp_path):
     for name in [name for name in tensors if name.endswith(".1.weight")]:
         tensors[name] = tensors[name].roll(1, 0)
     path = save_head(tmp_path / "head", {}, tensors)
-    with pytest.raises(ModelRefused, match=r"medusa:.*head: got 0\.\d\d of first tokens right.*0.2"):
+    with pytest.raises(
+        ModelRefused, match=r"medusa:.*head: got 0\.\d\d of first tokens right.*0.2"
+    ):
         load_head("medusa", str(path), runner(), 0.2)
     assert load_head("medusa", str(path), runner(), 0.0).scores[0][1] < 0.2
 
@@ -188,7 +190,7 @@ def test_a_tensor_missing_misshapen_or_unknown(layout, spoil, message, tmp_path)
 @pytest.mark.parametrize("config", [{}, CONFIG | {"num_attention_heads": 3}])
 def test_a_config_that_does_not_fit(config, tmp_path):
     path = save_head(tmp_path / "head", config, eagle_tensors())
-    with pytest.raises(ModelRefused, match="num_attention_heads|3 heads of 21"):
+    with pytest.raises(ModelRefused, match=r"num_attention_heads|3 heads of 21"):
         load_head("eagle", str(path), runner(), 0.0)
 
 
