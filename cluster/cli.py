@@ -19,6 +19,7 @@ from outrider.cluster.terminal.k8s import k8s
 from outrider.cluster.terminal.run import run
 from outrider.cluster.terminal.serve import serve
 from outrider.cluster.terminal.settings import settings
+from outrider.cluster.terminal.train_head import train_head
 
 bench = typer.Typer(
     name="bench",
@@ -38,6 +39,7 @@ app = typer.Typer(
 for command in (serve, run, chat, complete, generate, check, settings):
     app.command()(command)
 app.command("convert-head")(convert_head)
+app.command("train-head")(train_head)
 for group in (bench, demo, k8s):
     app.add_typer(group)
 

@@ -17,7 +17,13 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 from outrider.actors.errors import ModelRefused
 from outrider.actors.heads.checkpoint import HeadCheckpoint
-from outrider.actors.heads.target_parts import DraftVocabulary, Linear, TargetParts, linear
+from outrider.actors.heads.target_parts import (
+    DraftVocabulary,
+    Linear,
+    MakeLinear,
+    TargetParts,
+    linear,
+)
 from outrider.actors.lookahead.round_report import EAGLE3
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -55,7 +61,9 @@ class Norm:
 class EagleLayer:
     """One decoder layer's products; only the first of EAGLE-3 reads twice the width."""
 
-    def __init__(self, checkpoint: HeadCheckpoint, number: int, sizes: "EagleSizes") -> None:
+    def __init__(
+        self, checkpoint: HeadCheckpoint, number: int, sizes: "EagleSizes", make: MakeLinear
+    ) -> None:
         find, take = checkpoint.find, checkpoint.take
         name, width = f"layers.{number}.", sizes.hidden
         read = 2 * width if number == 0 and checkpoint.kind == EAGLE3 else width
@@ -70,14 +78,14 @@ class EagleLayer:
         given = [bias for bias in biases if bias is not None]
         if len(given) not in (0, 3):
             checkpoint.shape(f"{attention}{parts[biases.index(None)][0]}.bias")
-        self._qkv = linear(torch.cat(weights), torch.cat(given) if given else None)
-        self._out = linear(take(f"{attention}o_proj.weight", width, heads * head_dim))
+        self._qkv = make(torch.cat(weights), torch.cat(given) if given else None)
+        self._out = make(take(f"{attention}o_proj.weight", width, heads * head_dim), None)
         self._q_norm = Norm(find(f"{attention}q_norm.weight", head_dim), sizes.eps)
         self._k_norm = Norm(find(f"{attention}k_norm.weight", head_dim), sizes.eps)
         inner = checkpoint.shape(f"{name}mlp.gate_proj.weight")[0]
         gates = [take(f"{name}mlp.{part}_proj.weight", inner, width) for part in ("gate", "up")]
-        self._gate_up = linear(torch.cat(gates))
-        self._down = linear(take(f"{name}mlp.down_proj.weight", width, inner))
+        self._gate_up = make(torch.cat(gates), None)
+        self._down = make(take(f"{name}mlp.down_proj.weight", width, inner), None)
         is_third = checkpoint.kind == EAGLE3
         before = find(f"{name}input_layernorm.weight", width)
         if before is None and (number or is_third):
@@ -171,21 +179,25 @@ class EagleNet:
     """A head as it was trained. Knows no pages: who attends to what is the caller's."""
 
     def __init__(
-        self, checkpoint: HeadCheckpoint, target: TargetParts, convention: Convention
+        self,
+        checkpoint: HeadCheckpoint,
+        target: TargetParts,
+        convention: Convention,
+        make: MakeLinear = linear,
     ) -> None:
         """Raises ModelRefused."""
         self.is_third = checkpoint.kind == EAGLE3
         self.convention = convention
         self.sizes = sizes = EagleSizes.of(checkpoint, target)
         find, width = checkpoint.find, sizes.hidden
-        self.layers = [EagleLayer(checkpoint, at, sizes) for at in range(sizes.num_layers)]
+        self.layers = [EagleLayer(checkpoint, at, sizes, make) for at in range(sizes.num_layers)]
         read = sizes.num_states * target.hidden_size if self.is_third else 2 * width
         fused = find("fc.weight", width, read)
         if fused is None and (not self.is_third or read != width):
             checkpoint.shape("fc.weight")
         self._fuse: Linear | None = None
         if fused is not None:
-            self._fuse = linear(fused, find("fc.bias", width))
+            self._fuse = make(fused, find("fc.bias", width))
         self._before_fuse = Norm(find("input_norm.weight", read), sizes.eps)
         self._final = Norm(find("norm.weight", width), sizes.eps)
         if self.is_third:
@@ -195,13 +207,15 @@ class EagleNet:
         if self._embeddings is None and width != target.hidden_size:
             checkpoint.shape("embed_tokens.weight")
         self._embed = target.embed
-        self._set_vocabulary(checkpoint, target)
+        self._set_vocabulary(checkpoint, target, make)
         self._rope = _rope(checkpoint, target, sizes, has_own=convention.has_own_rope)
         known = {"fc.weight", "fc.bias", "input_norm.weight", "norm.weight", "d2t"}
         known |= {"embed_tokens.weight", "lm_head.weight"}
         checkpoint.check_known(known.union(*(layer.names for layer in self.layers)))
 
-    def _set_vocabulary(self, checkpoint: HeadCheckpoint, target: TargetParts) -> None:
+    def _set_vocabulary(
+        self, checkpoint: HeadCheckpoint, target: TargetParts, make: MakeLinear
+    ) -> None:
         width = self.sizes.hidden
         offsets, self._vocabulary = checkpoint.tensors.get("d2t"), None
         num_ids = target.vocab_size
@@ -212,7 +226,7 @@ class EagleNet:
         weight = checkpoint.find("lm_head.weight", num_ids, width)
         if weight is None and (offsets is not None or width != target.hidden_size):
             checkpoint.shape("lm_head.weight")
-        self._head: Linear = target.head if weight is None else linear(weight)
+        self._head: Linear = target.head if weight is None else make(weight, None)
 
     @property
     def kept_width(self) -> int:

@@ -6,13 +6,21 @@ import torch
 import torch.nn.functional as F
 
 from outrider.actors.heads.checkpoint import HeadCheckpoint
-from outrider.actors.heads.target_parts import DraftVocabulary, Linear, TargetParts, linear
+from outrider.actors.heads.target_parts import (
+    DraftVocabulary,
+    Linear,
+    MakeLinear,
+    TargetParts,
+    linear,
+)
 
 
 class MedusaNet:
     """Residual blocks and a head for each place."""
 
-    def __init__(self, checkpoint: HeadCheckpoint, target: TargetParts) -> None:
+    def __init__(
+        self, checkpoint: HeadCheckpoint, target: TargetParts, make: MakeLinear = linear
+    ) -> None:
         """Raises ModelRefused."""
         parts = [name.split(".") for name in checkpoint.tensors]
         numbers = [int(part[1]) for part in parts if part[0] in ("blocks", "lm_heads")]
@@ -32,7 +40,7 @@ class MedusaNet:
             known |= {own, *(f"{name}{part}" for name in blocks for part in ("weight", "bias"))}
             self._blocks.append(
                 [
-                    linear(
+                    make(
                         checkpoint.take(f"{name}weight", width, width),
                         checkpoint.find(f"{name}bias", width),
                     )
@@ -41,7 +49,7 @@ class MedusaNet:
             )
             shared = own if own in checkpoint.tensors else "lm_head.weight"
             if shared in checkpoint.tensors or ids is not None:
-                self._heads.append(linear(checkpoint.take(shared, num_ids, width)))
+                self._heads.append(make(checkpoint.take(shared, num_ids, width), None))
             else:
                 self._heads.append(target.head)
         checkpoint.check_known(known)

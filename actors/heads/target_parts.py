@@ -11,6 +11,7 @@ from outrider.actors.errors import ModelRefused
 from outrider.actors.runner.runner import Runner
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]  # of weight and bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
 
         if can_pack(weight.dtype):
             return packed(weight.contiguous(), bias, 1)
+    return plain_linear(weight, bias)
+
+
+def plain_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+    """The same, through which gradients go."""
     return lambda x: F.linear(x, weight, bias)
 
 

@@ -1,0 +1,231 @@
+"""What a head learns from a text of its target's: to say what the target would, from the states
+that it will be served with. It runs as it is served: the same code, with gradients.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+
+from outrider.actors.heads.checkpoint import HeadCheckpoint
+from outrider.actors.heads.eagle import Convention, EagleNet
+from outrider.actors.heads.medusa import MedusaNet
+from outrider.actors.heads.target_parts import TargetParts, plain_linear
+from outrider.actors.lookahead.round_report import EAGLE3, MEDUSA
+
+STEP_DECAY = 0.8  # of the loss, for each token further behind the true states
+EAGLE_STEPS = 4  # that are unrolled: it learns to read on from its own states
+MEDUSA_HEADS, MEDUSA_BLOCKS = 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """Some texts, as the target sees them."""
+
+    ids: torch.Tensor  # [B, T]
+    counts: torch.Tensor  # [B, T]: whether what the target says behind a token counts
+    states: dict[int, torch.Tensor]  # by boundary: [B, T, H]
+    logits: torch.Tensor  # [B, T, V], the target's
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of some texts."""
+
+    loss: torch.Tensor
+    shares: tuple[float, ...]  # of guesses that are right: the first, the next behind it, …
+
+
+class Lesson(Protocol):
+    """One kind of head in the making."""
+
+    boundaries: tuple[int, ...]
+    tensors: dict[str, torch.Tensor]  # of the checkpoint
+    config: dict[str, Any]  # beside it
+
+    def run(self, taught: Taught) -> Outcome: ...
+
+
+class EagleLesson:
+    """EAGLE-3 by training-time test (arXiv 2503.01840): it is unrolled on its own states."""
+
+    def __init__(self, target: TargetParts, generator: torch.Generator) -> None:
+        self._target, width = target, target.hidden_size
+        last = target.num_layers
+        self.boundaries: tuple[int, ...] = tuple(
+            min(max(at, 0), last) for at in (2, last // 2, last - 3)
+        )
+        head_dim = 32 if width <= 512 else 64
+        num_heads, inner = width // head_dim, 3 * width
+        layer: dict[str, Any] = {
+            "model_type": "llama",
+            "hidden_size": width,
+            "intermediate_size": inner,
+            "num_attention_heads": num_heads,
+            "num_key_value_heads": num_heads,
+            "head_dim": head_dim,
+            "vocab_size": target.vocab_size,
+            "rms_norm_eps": 1e-5,
+            "max_position_embeddings": target.config.max_position_embeddings,
+            "rope_theta": 10000.0,
+        }
+        self.config: dict[str, Any] = {
+            "architectures": ["Eagle3Speculator"],
+            "speculators_model_type": "eagle3",
+            "transformer_layer_config": layer,
+            "draft_vocab_size": target.vocab_size,
+            "norm_before_residual": True,
+            "eagle_aux_hidden_state_layer_ids": list(self.boundaries),
+        }
+        self._flat = {**self.config, **layer}
+
+        def drawn(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, generator=generator) / math.sqrt(shape[-1])
+
+        name, attention = "layers.0.", "layers.0.self_attn."
+        self.tensors: dict[str, torch.Tensor] = {
+            "fc.weight": drawn(width, 3 * width),
+            **{f"{attention}{part}_proj.weight": drawn(width, 2 * width) for part in "qkv"},
+            f"{attention}o_proj.weight": drawn(width, width) / 2,
+            **{f"{name}mlp.{part}_proj.weight": drawn(inner, width) for part in ("gate", "up")},
+            f"{name}mlp.down_proj.weight": drawn(width, inner) / 2,
+            **{
+                f"{name}{norm}.weight": torch.ones(width)
+                for norm in ("input_layernorm", "hidden_norm", "post_attention_layernorm")
+            },
+            "norm.weight": torch.ones(width),
+            "lm_head.weight": target.head.weight.detach().clone(),  # type: ignore[attr-defined]
+        }
+
+    def run(self, taught: Taught) -> Outcome:
+        """Each token is guessed from the true states before it, then from ever fewer of them."""
+        checkpoint = HeadCheckpoint(Path(), EAGLE3, self._flat, self.tensors)
+        convention = Convention(self.boundaries, norms_residual=True)
+        net = EagleNet(checkpoint, self._target, convention, plain_linear)
+        num_texts, length = taught.ids.shape
+        kept = torch.cat([taught.states[at][:, :-1] for at in self.boundaries], -1)
+        states = net.fuse(kept.flatten(0, 1))
+        places = torch.arange(1, length).repeat(num_texts)
+        unrolled = UnrolledAttention(num_texts)
+        losses, shares = [], []
+        for step in range(EAGLE_STEPS):
+            ids = _shifted(taught.ids[:, 1:], step)
+            states = net.run(ids.flatten(), states, places + step, unrolled.attend)
+            unrolled.turn()
+            counts = _counted(taught.counts[:, 1:], step)
+            guessed = net.logits(states[counts.flatten()])
+            loss, share = _judged(guessed, _shifted(taught.logits[:, 1:], step)[counts])
+            losses.append(loss * STEP_DECAY**step)
+            shares.append(share)
+        return Outcome(torch.stack(losses).sum(), tuple(shares))
+
+
+class UnrolledAttention:
+    """Who sees what when a head reads on from its own states at every place of a text at once: the
+    true ones up to its place, and behind that its own.
+    """
+
+    def __init__(self, num_texts: int) -> None:
+        self._num_texts = num_texts
+        self._true: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._own: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._latest: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def turn(self) -> None:
+        """The next step begins."""
+        assert self._latest is not None
+        if self._true is None:
+            self._true = self._latest
+        else:
+            self._own.append(self._latest)
+
+    def attend(
+        self, _: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Shapes: [1, H, B x T, D] each → [B x T, H, D]."""
+        query, key, value = (self._by_text(each) for each in (query, key, value))
+        self._latest = key, value
+        if self._true is None:
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+            return out.transpose(1, 2).flatten(0, 1)
+        true_keys, true_values = self._true
+        own = [*self._own, (key, value)]
+        scale, length = query.shape[-1] ** -0.5, query.shape[2]
+        scores = query @ true_keys.mT * scale
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+        beside = [(query * keys).sum(-1, keepdim=True) * scale for keys, _ in own]
+        weights = torch.cat([scores, *beside], -1).softmax(-1)
+        out = weights[..., :length] @ true_values
+        for at, (_, values) in enumerate(own, length):
+            out = out + weights[..., at : at + 1] * values
+        return out.transpose(1, 2).flatten(0, 1)
+
+    def _by_text(self, rows: torch.Tensor) -> torch.Tensor:
+        """Shapes: [1, H, B x T, D] → [B, H, T, D]."""
+        _, num_heads, num_rows, width = rows.shape
+        by_text = rows[0].view(num_heads, self._num_texts, num_rows // self._num_texts, width)
+        return by_text.transpose(0, 1)
+
+
+class MedusaLesson:
+    """Medusa-1: the heads learn, the target stays as it is. They share its own head."""
+
+    def __init__(self, target: TargetParts, generator: torch.Generator) -> None:
+        self._target, width = target, target.hidden_size
+        self.boundaries: tuple[int, ...] = (target.num_layers + 1,)
+        self.config: dict[str, Any] = {
+            "architectures": ["MedusaModel"],
+            "model_type": "medusa",
+            "hidden_size": width,
+            "num_heads": MEDUSA_HEADS,
+            "num_hidden_layers": MEDUSA_BLOCKS,
+            "vocab_size": target.vocab_size,
+            "original_lm_head": True,
+        }
+        self.tensors: dict[str, torch.Tensor] = {}
+        for head in range(MEDUSA_HEADS):
+            for block in range(MEDUSA_BLOCKS):
+                drawn = torch.randn(width, width, generator=generator) / math.sqrt(width)
+                self.tensors[f"blocks.{head}.layers.{block}.weight"] = drawn
+                self.tensors[f"blocks.{head}.layers.{block}.bias"] = torch.zeros(width)
+
+    def run(self, taught: Taught) -> Outcome:
+        """Head i learns what the target says i + 1 places behind the next token."""
+        checkpoint = HeadCheckpoint(Path(), MEDUSA, self.config, self.tensors)
+        net = MedusaNet(checkpoint, self._target, plain_linear)
+        [boundary] = self.boundaries
+        hidden, losses, shares = taught.states[boundary][:, :-1], [], []
+        for head in range(MEDUSA_HEADS):
+            counts = _counted(taught.counts[:, 1:], head)
+            guessed = net.logits(head, hidden[counts])
+            loss, share = _judged(guessed, _shifted(taught.logits[:, 1:], head)[counts])
+            losses.append(loss * STEP_DECAY**head)
+            shares.append(share)
+        return Outcome(torch.stack(losses).sum(), tuple(shares))
+
+
+LESSONS: dict[str, type[EagleLesson | MedusaLesson]] = {EAGLE3: EagleLesson, MEDUSA: MedusaLesson}
+
+
+def _shifted(rows: torch.Tensor, places: int) -> torch.Tensor:
+    """Those so many places on; at the end whatever is there. Shapes: [B, T, …] → the same."""
+    return torch.cat((rows[:, places:], rows[:, :places]), 1) if places else rows
+
+
+def _counted(counts: torch.Tensor, places: int) -> torch.Tensor:
+    counted = _shifted(counts, places).clone()
+    if places:
+        counted[:, -places:] = False
+    return counted
+
+
+def _judged(logits: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """The cross entropy with what the target says, and the share of places where its likeliest
+    token is guessed. Shapes: [N, V] each.
+    """
+    loss = -(wanted.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean()
+    return loss, float((logits.argmax(-1) == wanted.argmax(-1)).float().mean())

@@ -1,0 +1,297 @@
+"""A head's training, step by step, in a folder where it goes on after any end.
+
+FOLDER/plan.json      what is trained, on which target; another plan is refused
+FOLDER/texts.jsonl    what the target said, a text a line: its ids, and how many are of the prompt
+FOLDER/state.pt       where it stands: weights, their averages, steps
+FOLDER/losses.jsonl   a line for each time that the held-out texts were judged
+FOLDER/head/          the head, once it is done
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.target_parts import TargetParts
+from outrider.actors.heads.training.lesson import LESSONS, Lesson, Outcome, Taught
+from outrider.actors.runner.model_loader import load_model
+
+HELD_OUT = 32  # texts, or a tenth
+ROW_LEN = 256
+SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
+WARM_UP, LAST_RATE = 50, 0.05
+TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
+
+Text = tuple[list[int], int]  # ids, and how many of them are of the prompt
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPlan:
+    """All that the weights are a function of, but the texts. Raises InvalidConfig."""
+
+    kind: str
+    target: str  # its folder's name
+    digest: str  # of its files
+    seed: int = 0
+    steps: int = 0  # 0: as many as fit into `minutes`
+    minutes: float = 20.0
+    rows: int = 16  # texts of a step
+    rate: float = 2e-3
+
+    def __post_init__(self) -> None:
+        if self.kind not in LESSONS:
+            raise InvalidConfig(f"Got kind={self.kind!r}, accepted: {', '.join(LESSONS)}")
+        if self.steps < 0 or self.minutes <= 0 or self.rows < 1:
+            raise InvalidConfig(
+                f"Got steps={self.steps}, minutes={self.minutes}, rows={self.rows}, expected "
+                "at least 0, more than 0, at least 1"
+            )
+
+
+class Watcher(Protocol):
+    """Who is told how it goes."""
+
+    def stage(self, name: str, num_steps: int, num_done: int) -> None: ...
+
+    def step(self, num_done: int, num_tokens: int, loss: float | None) -> None: ...
+
+    def judged(self, shares: tuple[float, ...]) -> None:
+        """Of held-out texts: how often the first guess was right, the next behind it, …"""
+        ...
+
+
+class HeadTraining:
+    """One training."""
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: HeadPlan,
+        target: Path,
+        watcher: Watcher,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises InvalidConfig where the folder holds another training."""
+        self.folder, self._watcher, self._clock = folder, watcher, clock
+        self._target_path = target
+        self.plan = claimed(folder, plan)
+
+    def train(self, texts: Many[Text]) -> Path:
+        """All that is not done yet; the head's folder. Raises InvalidConfig, ModelRefused."""
+        if (self.folder / "head" / "config.json").exists():
+            return self.folder / "head"
+        if len(texts) < 4:
+            raise InvalidConfig(f"Got {len(texts)} texts to learn from, expected at least 4")
+        torch.manual_seed(self.plan.seed)
+        teacher = Teacher(self._target_path)
+        lesson = LESSONS[self.plan.kind](
+            teacher.parts, torch.Generator().manual_seed(self.plan.seed)
+        )
+        for tensor in lesson.tensors.values():
+            tensor.requires_grad_()
+        optimizer = torch.optim.AdamW(
+            list(lesson.tensors.values()), lr=self.plan.rate, betas=(0.9, 0.95), weight_decay=0.0
+        )
+        num_held_out = min(HELD_OUT, max(1, len(texts) // 10))
+        held_out, learned = texts[:num_held_out], texts[num_held_out:]
+        num_done = self._restore(lesson, optimizer)
+        steps = self.plan.steps or self._timed_steps(teacher, lesson, learned)
+        self._watcher.stage(f"training {self.plan.kind}", steps, num_done)
+        saved_s = self._clock()
+        shares: tuple[float, ...] = ()
+        for step in range(num_done, steps):
+            batch = self._batch(learned, step)
+            for group in optimizer.param_groups:
+                group["lr"] = self.plan.rate * rate_at(step, steps)
+            outcome = lesson.run(teacher.taught(batch, lesson.boundaries))
+            optimizer.zero_grad()
+            outcome.loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(lesson.tensors.values(), 1.0)
+            optimizer.step()
+            num_tokens = sum(len(ids) for ids, _ in batch)
+            self._watcher.step(step + 1, num_tokens, float(outcome.loss.detach()))
+            is_last = step + 1 == steps
+            if is_last or (step + 1) % max(1, steps // JUDGED_TIMES) == 0:
+                shares = self._judge(teacher, lesson, held_out, step + 1)
+            if is_last or self._clock() - saved_s > SAVED_EVERY_S:
+                self._save(lesson, optimizer, step + 1)
+                saved_s = self._clock()
+        shares = shares or self._judge(teacher, lesson, held_out, steps)
+        return self._write(lesson, shares, len(texts), steps)
+
+    def _batch(self, texts: Many[Text], step: int) -> list[Text]:
+        drawn = np.random.default_rng([self.plan.seed, step])
+        return [texts[at] for at in drawn.choice(len(texts), min(self.plan.rows, len(texts)))]
+
+    def _timed_steps(self, teacher: "Teacher", lesson: Lesson, texts: Many[Text]) -> int:
+        """As many as fit; from then on they are of the plan."""
+        took = []
+        for step in range(1 + TIMED_STEPS):
+            began = self._clock()
+            lesson.run(teacher.taught(self._batch(texts, step), lesson.boundaries)).loss.backward()  # type: ignore[no-untyped-call]
+            took.append(self._clock() - began)
+        for tensor in lesson.tensors.values():
+            tensor.grad = None
+        each_s = max(1e-3, sum(took[1:]) / TIMED_STEPS)
+        steps = max(10, int(self.plan.minutes * 60 / each_s))
+        self.plan = replace(self.plan, steps=steps)
+        write_plan(self.folder, self.plan)
+        return steps
+
+    @torch.no_grad()
+    def _judge(
+        self, teacher: "Teacher", lesson: Lesson, texts: Many[Text], step: int
+    ) -> tuple[float, ...]:
+        outcome: Outcome = lesson.run(teacher.taught(list(texts), lesson.boundaries))
+        self._watcher.judged(outcome.shares)
+        line = {"step": step, "loss": float(outcome.loss), "shares": outcome.shares}
+        with (self.folder / "losses.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        return outcome.shares
+
+    def _save(self, lesson: Lesson, optimizer: torch.optim.Optimizer, num_done: int) -> None:
+        state = {
+            "tensors": {name: tensor.detach() for name, tensor in lesson.tensors.items()},
+            "optimizer": optimizer.state_dict(),
+            "num_done": num_done,
+        }
+        partial = self.folder / "state.partial"
+        torch.save(state, partial)
+        partial.replace(self.folder / "state.pt")
+
+    def _restore(self, lesson: Lesson, optimizer: torch.optim.Optimizer) -> int:
+        path = self.folder / "state.pt"
+        if not path.exists():
+            return 0
+        state = torch.load(path, weights_only=True)
+        with torch.no_grad():
+            for name, tensor in lesson.tensors.items():
+                tensor.copy_(state["tensors"][name])
+        optimizer.load_state_dict(state["optimizer"])
+        return int(state["num_done"])
+
+    def _write(self, lesson: Lesson, shares: tuple[float, ...], num_texts: int, steps: int) -> Path:
+        """In bf16; the config comes last, so where it is all is there."""
+        folder = self.folder / "head"
+        folder.mkdir(exist_ok=True)
+        tensors = {
+            name: tensor.detach().to(torch.bfloat16).contiguous()
+            for name, tensor in lesson.tensors.items()
+        }
+        save_file(tensors, folder / "model.safetensors")
+        (folder / "README.md").write_text(card(self.plan, shares, num_texts, steps))
+        partial = folder / "config.partial"
+        partial.write_text(json.dumps(lesson.config, indent=1) + "\n")
+        partial.replace(folder / "config.json")
+        return folder
+
+
+class Teacher:
+    """The target, as transformers has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._model: Any = load_model(path, device="cpu", dtype="float32").model
+        for parameter in self._model.parameters():
+            parameter.requires_grad_(requires_grad=False)
+        config = self._model.config.get_text_config()
+        embed, head = self._model.get_input_embeddings(), self._model.get_output_embeddings()
+        self.parts = TargetParts(
+            hidden_size=embed.weight.shape[1],
+            num_layers=config.num_hidden_layers,
+            vocab_size=head.weight.shape[0],
+            embed=embed,
+            head=head,
+            config=config,
+            dtype=torch.float32,
+            device="cpu",
+        )
+
+    @torch.no_grad()
+    def taught(self, texts: Many[Text], boundaries: tuple[int, ...]) -> Taught:
+        """What it sees in texts and says to them; what is behind a prompt counts."""
+        texts = [(ids[:ROW_LEN], min(num, ROW_LEN)) for ids, num in texts]
+        length = max(len(ids) for ids, _ in texts)
+        ids = torch.zeros(len(texts), length, dtype=torch.long)
+        counts = torch.zeros(len(texts), length, dtype=torch.bool)
+        for row, (own, num_prompt) in enumerate(texts):
+            ids[row, : len(own)] = torch.tensor(own)
+            counts[row, max(0, num_prompt - 1) : len(own) - 1] = True
+        told = self._model(input_ids=ids, output_hidden_states=True, use_cache=False)
+        last = self.parts.num_layers  # whose states transformers norms
+        states = {at: told.hidden_states[min(at, last)] for at in boundaries}
+        return Taught(ids, counts, states, told.logits)
+
+
+def rate_at(step: int, steps: int) -> float:
+    """Of the learning rate: up, and down in a line."""
+    up = (step + 1) / min(WARM_UP, max(1, steps // 10))
+    return min(1.0, up, 1 - step / steps * (1 - LAST_RATE))
+
+
+def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
+    """Make the folder this plan's own: what it holds, if that is the same training."""
+    path = folder / "plan.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_plan(folder, plan)
+        return plan
+    there = HeadPlan(**json.loads(path.read_text()))
+    wished = replace(plan, steps=plan.steps or there.steps)
+    differing = [n for n, value in asdict(wished).items() if asdict(there)[n] != value]
+    if differing:
+        got, held = (
+            ", ".join(f"{n}={asdict(each)[n]}" for n in differing) for each in (wished, there)
+        )
+        raise InvalidConfig(
+            f"Got {got}, but {folder} holds a training with {held}; expected the same, or another "
+            "folder"
+        )
+    return there
+
+
+def write_plan(folder: Path, plan: HeadPlan) -> None:
+    partial = folder / "plan.partial"
+    partial.write_text(json.dumps(asdict(plan), indent=1) + "\n")
+    partial.replace(folder / "plan.json")
+
+
+def card(plan: HeadPlan, shares: tuple[float, ...], num_texts: int, steps: int) -> str:
+    """A README.md for the head's folder."""
+    told = ", ".join(f"{share:.3f}" for share in shares)
+    return (
+        f"# A head of kind {plan.kind} for {plan.target}\n\n"
+        f"It guesses what {plan.target} will say, out of that model's hidden states. Trained by\n"
+        f"`outrider train-head` on {num_texts} texts of the target's own: {steps} steps of "
+        f"{plan.rows} texts, seed {plan.seed}.\n\n"
+        f"On texts that it never saw, the first token it guesses is right in so many places, the\n"
+        f"next behind it, and so on: {told}.\n\n"
+        f"    outrider serve --target {plan.target} --drafter {plan.kind}:FOLDER\n"
+    )
+
+
+def read_texts(path: Path) -> list[Text]:
+    """Those that are whole: a line may have been cut off."""
+    texts = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            ids, num_prompt = json.loads(line)
+        except ValueError:
+            break
+        texts.append(([int(each) for each in ids], int(num_prompt)))
+    return texts
+
+
+def append_texts(path: Path, texts: Many[Text]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(text) + "\n" for text in texts)
+        file.flush()
+        os.fsync(file.fileno())
