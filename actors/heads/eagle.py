@@ -50,12 +50,12 @@ class Norm:
     """RMSNorm; none where the checkpoint has none."""
 
     def __init__(self, weight: torch.Tensor | None, eps: float) -> None:
-        self._weight, self._eps = weight, eps
+        self.weight, self.eps = weight, eps
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self._weight is None:
+        if self.weight is None:
             return x
-        return F.rms_norm(x, self._weight.shape, self._weight, self._eps)
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class EagleLayer:
@@ -68,7 +68,7 @@ class EagleLayer:
         name, width = f"layers.{number}.", sizes.hidden
         read = 2 * width if number == 0 and checkpoint.kind == EAGLE3 else width
         heads, kv_heads, head_dim = sizes.num_heads, sizes.num_kv_heads, sizes.head_dim
-        self._sizes = sizes
+        self.sizes = sizes
         attention = f"{name}self_attn."
         parts = [("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)]
         weights = [
@@ -78,14 +78,14 @@ class EagleLayer:
         given = [bias for bias in biases if bias is not None]
         if len(given) not in (0, 3):
             checkpoint.shape(f"{attention}{parts[biases.index(None)][0]}.bias")
-        self._qkv = make(torch.cat(weights), torch.cat(given) if given else None)
-        self._out = make(take(f"{attention}o_proj.weight", width, heads * head_dim), None)
-        self._q_norm = Norm(find(f"{attention}q_norm.weight", head_dim), sizes.eps)
-        self._k_norm = Norm(find(f"{attention}k_norm.weight", head_dim), sizes.eps)
-        inner = checkpoint.shape(f"{name}mlp.gate_proj.weight")[0]
+        self.qkv = make(torch.cat(weights), torch.cat(given) if given else None)
+        self.out = make(take(f"{attention}o_proj.weight", width, heads * head_dim), None)
+        self.q_norm = Norm(find(f"{attention}q_norm.weight", head_dim), sizes.eps)
+        self.k_norm = Norm(find(f"{attention}k_norm.weight", head_dim), sizes.eps)
+        self.inner = inner = checkpoint.shape(f"{name}mlp.gate_proj.weight")[0]
         gates = [take(f"{name}mlp.{part}_proj.weight", inner, width) for part in ("gate", "up")]
-        self._gate_up = make(torch.cat(gates), None)
-        self._down = make(take(f"{name}mlp.down_proj.weight", width, inner), None)
+        self.gate_up = make(torch.cat(gates), None)
+        self.down = make(take(f"{name}mlp.down_proj.weight", width, inner), None)
         is_third = checkpoint.kind == EAGLE3
         before = find(f"{name}input_layernorm.weight", width)
         if before is None and (number or is_third):
@@ -94,7 +94,7 @@ class EagleLayer:
         self.of_state = Norm(find(f"{name}hidden_norm.weight", width), sizes.eps)
         if number == 0 and is_third:
             checkpoint.shape(f"{name}hidden_norm.weight")
-        self._between = Norm(take(f"{name}post_attention_layernorm.weight", width), sizes.eps)
+        self.between = Norm(take(f"{name}post_attention_layernorm.weight", width), sizes.eps)
         self.names = {
             f"{name}{part}.weight"
             for part in (
@@ -113,17 +113,17 @@ class EagleLayer:
         attend: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
         """Shapes: x [T, what it reads], residual [T, h], rope's [1, T, D] → [T, h]."""
-        sizes = self._sizes
+        sizes = self.sizes
         counts = (sizes.num_heads, sizes.num_kv_heads, sizes.num_kv_heads)
         widths = [count * sizes.head_dim for count in counts]
-        split = torch.split(self._qkv(x), widths, -1)
+        split = torch.split(self.qkv(x), widths, -1)
         query, key, value = (part.view(1, len(x), -1, sizes.head_dim) for part in split)
-        query, key = self._q_norm(query), self._k_norm(key)
+        query, key = self.q_norm(query), self.k_norm(key)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         query, key = apply_rotary_pos_emb(query, key, *rope)
-        hidden = residual + self._out(attend(query, key, value).reshape(len(x), -1))
-        gate, up = self._gate_up(self._between(hidden)).chunk(2, -1)
-        out: torch.Tensor = hidden + self._down(F.silu(gate) * up)
+        hidden = residual + self.out(attend(query, key, value).reshape(len(x), -1))
+        gate, up = self.gate_up(self.between(hidden)).chunk(2, -1)
+        out: torch.Tensor = hidden + self.down(F.silu(gate) * up)
         return out
 
 
@@ -195,20 +195,20 @@ class EagleNet:
         fused = find("fc.weight", width, read)
         if fused is None and (not self.is_third or read != width):
             checkpoint.shape("fc.weight")
-        self._fuse: Linear | None = None
+        self.fusing: Linear | None = None
         if fused is not None:
-            self._fuse = make(fused, find("fc.bias", width))
-        self._before_fuse = Norm(find("input_norm.weight", read), sizes.eps)
-        self._final = Norm(find("norm.weight", width), sizes.eps)
+            self.fusing = make(fused, find("fc.bias", width))
+        self.before_fuse = Norm(find("input_norm.weight", read), sizes.eps)
+        self.final = Norm(find("norm.weight", width), sizes.eps)
         if self.is_third:
             checkpoint.shape("norm.weight")
-        self._is_output_normed = bool(checkpoint.config.get("norm_output"))
-        self._embeddings = find("embed_tokens.weight", target.vocab_size, width)
-        if self._embeddings is None and width != target.hidden_size:
+        self.is_output_normed = bool(checkpoint.config.get("norm_output"))
+        self.embeddings = find("embed_tokens.weight", target.vocab_size, width)
+        if self.embeddings is None and width != target.hidden_size:
             checkpoint.shape("embed_tokens.weight")
-        self._embed = target.embed
+        self.embed = target.embed
         self._set_vocabulary(checkpoint, target, make)
-        self._rope = _rope(checkpoint, target, sizes, has_own=convention.has_own_rope)
+        self.rope = _rope(checkpoint, target, sizes, has_own=convention.has_own_rope)
         known = {"fc.weight", "fc.bias", "input_norm.weight", "norm.weight", "d2t"}
         known |= {"embed_tokens.weight", "lm_head.weight"}
         checkpoint.check_known(known.union(*(layer.names for layer in self.layers)))
@@ -217,16 +217,16 @@ class EagleNet:
         self, checkpoint: HeadCheckpoint, target: TargetParts, make: MakeLinear
     ) -> None:
         width = self.sizes.hidden
-        offsets, self._vocabulary = checkpoint.tensors.get("d2t"), None
+        offsets, self.vocabulary = checkpoint.tensors.get("d2t"), None
         num_ids = target.vocab_size
         if offsets is not None:  # of a head's id to the target's
             num_ids = len(offsets)
             ids = offsets.long() + torch.arange(num_ids, device=offsets.device)
-            self._vocabulary = DraftVocabulary(ids, target.vocab_size, str(checkpoint.folder))
+            self.vocabulary = DraftVocabulary(ids, target.vocab_size, str(checkpoint.folder))
         weight = checkpoint.find("lm_head.weight", num_ids, width)
         if weight is None and (offsets is not None or width != target.hidden_size):
             checkpoint.shape("lm_head.weight")
-        self._head: Linear = target.head if weight is None else make(weight, None)
+        self.head: Linear = target.head if weight is None else make(weight, None)
 
     @property
     def kept_width(self) -> int:
@@ -237,37 +237,37 @@ class EagleNet:
         """What is kept of a token. Shapes: [T, states x H] → [T, h]; EAGLE-1 keeps them as they
         are.
         """
-        if not self.is_third or self._fuse is None:
+        if not self.is_third or self.fusing is None:
             return states
-        return self._fuse(self._before_fuse(states))
+        return self.fusing(self.before_fuse(states))
 
     def run(
         self, ids: torch.Tensor, states: torch.Tensor, positions: torch.Tensor, attend: Attend
     ) -> torch.Tensor:
         """The states that it guesses. Shapes: ids [T], states [T, h] before them → [T, h]."""
-        embedded = self._embed(ids) if self._embeddings is None else self._embeddings[ids]
+        embedded = self.embed(ids) if self.embeddings is None else self.embeddings[ids]
         embedded = embedded.to(states.dtype)
-        rope = self._rope(states[None], positions[None])
+        rope = self.rope(states[None], positions[None])
         first, *rest = self.layers
         if self.is_third:
             normed = first.of_state(states)
             x = self._side_by_side(first.before(embedded), normed)
             residual = normed if self.convention.norms_residual else states
         else:
-            assert self._fuse is not None
-            residual = self._fuse(self._side_by_side(embedded, states))
+            assert self.fusing is not None
+            residual = self.fusing(self._side_by_side(embedded, states))
             x = first.before(residual)
         hidden = first.run(x, residual, rope, lambda *qkv: attend(0, *qkv))
         for number, layer in enumerate(rest, 1):
             hidden = layer.run(
                 layer.before(hidden), hidden, rope, lambda *qkv, at=number: attend(at, *qkv)
             )
-        return self._final(hidden) if self._is_output_normed else hidden
+        return self.final(hidden) if self.is_output_normed else hidden
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Shapes: [N, h] → [N, V]."""
-        logits = self._head(states if self._is_output_normed else self._final(states))
-        return logits if self._vocabulary is None else self._vocabulary.widened(logits)
+        logits = self.head(states if self.is_output_normed else self.final(states))
+        return logits if self.vocabulary is None else self.vocabulary.widened(logits)
 
     def _side_by_side(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         parts = (states, embedded) if self.convention.is_reversed else (embedded, states)

@@ -5,6 +5,7 @@ behind a guess it is the head's own guess, so nothing that was computed on one o
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +20,23 @@ from outrider.actors.runner.forward_batch import (
     POSITION,
     TOKEN_ID,
     WRITE,
+    ForwardBatch,
     Segment,
     check,
     pack,
 )
 from outrider.actors.runner.kv.pool import KvPool, PageTable, Shape
+from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.runner import TREE_ROWS, Runner
 
+if TYPE_CHECKING:
+    from outrider.actors.heads.compiled_eagle import CompiledEagle
+
 Source = Callable[[], PageTable | None]  # the target's cache of the same text, while there is one
 Rows = npt.NDArray[np.int64]
+NO_ROWS = np.zeros(0, np.int64)
+WITHOUT_FIRST = -1  # the window of attention: a text's first token has no state before it
 
 
 class HeadRunner(PooledRunner):
@@ -78,21 +86,28 @@ class HeadRunner(PooledRunner):
         find = self._sources.get(cache.slot)
         return None if find is None else find()
 
-    def _states(self, cache: PageTable, positions: Rows) -> torch.Tensor:
-        """The target's at these positions of a text; nothing before the first token [N, width]."""
+    def _target_rows(self, cache: PageTable, positions: Rows) -> Rows:
+        """Of the target's pool, with its states at these positions of a text; -1 for none before
+        the first token.
+        """
         source, pool = self._source(cache), self._target.pool
-        assert pool.features is not None
         last = int(positions.max(initial=-1))
         if last >= (0 if source is None else source.len):
             raise IllegalTransition(f"Got no state of position {last}: the target is not there yet")
-        states = pool.features.new_zeros(len(positions), pool.features.shape[1])
-        at = np.flatnonzero(positions >= 0)
-        if source is not None and len(at):
-            size = pool.page_size
-            pages = pool.table[source.slot, positions[at] // size].astype(np.int64)
-            rows = torch.from_numpy(pages * size + positions[at] % size).to(states.device)
-            states[torch.from_numpy(at).to(states.device)] = pool.features[rows]
-        return states
+        rows = np.full(len(positions), -1)
+        if source is not None and last >= 0:
+            size, at = pool.page_size, np.maximum(positions, 0)
+            found = pool.table[source.slot, at // size].astype(np.int64) * size + at % size
+            rows = np.where(positions < 0, -1, found)
+        return rows
+
+
+def gathered(features: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Shapes: [R, W], [N] → [N, W]; zeros for -1."""
+    found = features[torch.from_numpy(np.maximum(rows, 0)).to(features.device)]
+    if (rows < 0).any():
+        found[torch.from_numpy(rows < 0).to(features.device)] = 0
+    return found
 
 
 class MedusaRunner(HeadRunner):
@@ -121,18 +136,22 @@ class MedusaRunner(HeadRunner):
 
     def _logits(self, chunks: Sequence[Segment], places: list[tuple[int, int]]) -> torch.Tensor:
         """Shapes: → [places, V]."""
-        states = {
-            number: self._states(chunks[number].cache, np.array([chunks[number].first - 1]))
-            for number in {number for number, _ in places}
-        }
+        numbers = sorted({number for number, _ in places})
+        rows = [
+            self._target_rows(chunks[number].cache, np.array([chunks[number].first - 1]))
+            for number in numbers
+        ]
+        assert self._target.pool.features is not None
+        states = gathered(self._target.pool.features, np.concatenate([NO_ROWS, *rows]))
+        at = {number: row for row, number in enumerate(numbers)}
         by_head: dict[int, list[int]] = {}
-        for at, (_, depth) in enumerate(places):
-            by_head.setdefault(depth, []).append(at)
+        for place, (_, depth) in enumerate(places):
+            by_head.setdefault(depth, []).append(place)
         dtype = torch.float32 if self.loaded.device == "cpu" else self.loaded.dtype
         out = torch.empty(len(places), self.vocab_size, dtype=dtype, device=self.loaded.device)
-        for head, rows in by_head.items():
-            hidden = torch.cat([states[places[at][0]] for at in rows])
-            out[rows] = self._net.logits(head, hidden).to(dtype)
+        for head, own in by_head.items():
+            hidden = states[[at[places[place][0]] for place in own]]
+            out[own] = self._net.logits(head, hidden).to(dtype)
         return out
 
 
@@ -154,7 +173,8 @@ class EagleRunner(HeadRunner):
         shape = (sizes.num_kv_heads, sizes.head_dim, sizes.head_dim)
         super().__init__(target, [shape] * sizes.num_layers, sizes.hidden, num_tokens)
         self._net = net
-        self._params = AttentionParams(sizes.head_dim**-0.5, None, None, None)
+        self._params = AttentionParams(sizes.head_dim**-0.5, WITHOUT_FIRST, None, None)
+        self._compiled = compiled(net, self.loaded)
         self._layers = [_Layer(number) for number in range(sizes.num_layers)]
 
     @torch.inference_mode()
@@ -162,12 +182,26 @@ class EagleRunner(HeadRunner):
         check(chunks, self.num_embeddings, self.context_len)
         pool = self.pool
         assert pool.features is not None
-        states = torch.cat([self._before(chunk) for chunk in chunks])
+        rows = [self._rows_before(chunk) for chunk in chunks]
         pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
         step = pack(chunks, pool)
-        device = states.device
+        states = self._states(*(np.concatenate(parts) for parts in zip(*rows, strict=True)))
+        if self._compiled is not None:
+            arrays = self._compiled.run(states.numpy(), step, pool)
+            pool.features.numpy()[step.tokens[:, WRITE]] = arrays
+            logits = self._compiled.logits(arrays.take(step.wanted, 0))
+        else:
+            logits = self._run(states, step)
+        for chunk in chunks:
+            chunk.cache.len += len(chunk.tokens)
+        return logits
+
+    def _run(self, states: torch.Tensor, step: ForwardBatch) -> torch.Tensor:
+        """Through torch, on any device. Shapes: [T, h] → [wanted, V]."""
+        pool, device = self.pool, states.device
+        assert pool.features is not None
         table = torch.from_numpy(step.tokens).to(device)
-        attention = GatheredAttention(pool, step, is_by_row=False, first_row=1)
+        attention = GatheredAttention(pool, step, is_by_row=False)
 
         def attend(
             number: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -177,34 +211,46 @@ class EagleRunner(HeadRunner):
         out = self._net.run(table[:, TOKEN_ID], states, table[:, POSITION], attend)
         pool.features[table[:, WRITE]] = out
         logits = self._net.logits(out[torch.tensor(step.wanted, dtype=torch.long, device=device)])
-        for chunk in chunks:
-            chunk.cache.len += len(chunk.tokens)
         return logits.float() if device.type == "cpu" else logits
 
-    def _before(self, chunk: Segment) -> torch.Tensor:
-        """The state before each token of a chunk: the target's, or behind a guess our own."""
+    def _states(self, true: Rows, own: Rows) -> torch.Tensor:
+        """Shapes: [T], [T] → [T, h]."""
+        assert self._target.pool.features is not None
         assert self.pool.features is not None
-        cache, first = chunk.cache, chunk.first
-        num_chain = len(chunk.tokens)
-        if chunk.parents is not None:
-            num_chain = max(0, first - cache.len)
-        positions = np.arange(cache.len - 1, cache.len - 1 + num_chain)
-        own = list[int]()  # rows of ours; -1 for a root, behind the last committed token
-        for node in range(max(0, cache.len - first), len(chunk.parents or ())):
-            assert chunk.parents is not None
-            parent = chunk.parents[node]
-            own.append(-1 if parent < 0 else self.pool.row(cache, first + parent))
-        roots = np.full(own.count(-1), first - 1)
-        true = self._states(cache, np.concatenate([positions, roots]))
-        states = torch.cat([true[:num_chain], true.new_zeros(len(own), true.shape[1])])
-        taken = num_chain
-        for at, row in enumerate(own, num_chain):
-            if row < 0:
-                states[at] = true[taken]
-                taken += 1
-            else:
-                states[at] = self.pool.features[row]
+        states = gathered(self._target.pool.features, true)
+        if (at := np.flatnonzero(own >= 0)).size:
+            guessed = gathered(self.pool.features, own[at])
+            states[torch.from_numpy(at).to(states.device)] = guessed
         return states
+
+    def _rows_before(self, chunk: Segment) -> tuple[Rows, Rows]:
+        """Where the state before each token is: in the target's pool, or in ours behind a guess;
+        -1 where it is not.
+        """
+        cache, first, parents = chunk.cache, chunk.first, chunk.parents or ()
+        num_chain = len(chunk.tokens) if chunk.parents is None else max(0, first - cache.len)
+        nodes = parents[max(0, cache.len - first) :]
+        positions = np.arange(cache.len - 1, cache.len - 1 + num_chain)
+        roots = np.full(sum(parent < 0 for parent in nodes), first - 1)
+        found = self._target_rows(cache, np.concatenate([positions, roots]))
+        own = np.full(len(chunk.tokens), -1)
+        true = own.copy()
+        true[:num_chain], behind = found[:num_chain], iter(found[num_chain:])
+        for at, parent in enumerate(nodes, num_chain):
+            if parent < 0:
+                true[at] = next(behind)
+            else:
+                own[at] = self.pool.row(cache, first + parent)
+        return true, own
+
+
+def compiled(net: EagleNet, loaded: LoadedModel) -> "CompiledEagle | None":
+    """The head in compiled code, where that knows all of it."""
+    if loaded.device != "cpu" or loaded.dtype != torch.float32:
+        return None
+    from outrider.actors.heads.compiled_eagle import CompiledEagle, suits  # numba comes with it
+
+    return CompiledEagle(net, loaded.context_len) if suits(net) else None
 
 
 class _Layer(torch.nn.Module):

@@ -160,14 +160,14 @@ class UnrolledAttention:
         beside = [(query * keys).sum(-1, keepdim=True) * scale for keys, _ in own]
         weights = torch.cat([scores, *beside], -1).softmax(-1)
         out = weights[..., :length] @ true_values
-        for at, (_, values) in enumerate(own, length):
+        for at, (_key, values) in enumerate(own, length):
             out = out + weights[..., at : at + 1] * values
         return out.transpose(1, 2).flatten(0, 1)
 
     def _by_text(self, rows: torch.Tensor) -> torch.Tensor:
         """Shapes: [1, H, B x T, D] → [B, H, T, D]."""
-        _, num_heads, num_rows, width = rows.shape
-        by_text = rows[0].view(num_heads, self._num_texts, num_rows // self._num_texts, width)
+        heads, num_rows, width = rows.shape[1], rows.shape[2], rows.shape[3]
+        by_text = rows[0].view(heads, self._num_texts, num_rows // self._num_texts, width)
         return by_text.transpose(0, 1)
 
 

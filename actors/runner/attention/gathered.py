@@ -21,11 +21,8 @@ from outrider.actors.runner.kv.pool import KvPool
 class GatheredAttention:
     """One step's attention over the pool."""
 
-    def __init__(
-        self, pool: KvPool, step: ForwardBatch, *, is_by_row: bool, first_row: int = 0
-    ) -> None:
-        """Rows of a cache before `first_row` are seen by nobody behind them."""
-        self._pool, self._step, self._first_row = pool, step, first_row
+    def __init__(self, pool: KvPool, step: ForwardBatch, *, is_by_row: bool) -> None:
+        self._pool, self._step = pool, step
         self._is_by_row = is_by_row  # SDPA sees one query row and exactly its keys: exact numerics
         self._spans: dict[int, list[TokenSpan]] = {}
 
@@ -47,7 +44,7 @@ class GatheredAttention:
         out = query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
         if params.window not in self._spans:
             self._spans[params.window] = spans(
-                self._step, self._pool, params.window, self._is_by_row, self._first_row
+                self._step, self._pool, params.window, self._is_by_row
             )
         for span in self._spans[params.window]:
             seen = query[:, span.start : span.end]
@@ -66,9 +63,7 @@ class TokenSpan:
         self.start, self.end, self.rows, self.bias = start, end, rows, bias
 
 
-def spans(
-    step: ForwardBatch, pool: KvPool, window: int, is_by_row: bool, first_row: int = 0
-) -> list[TokenSpan]:
+def spans(step: ForwardBatch, pool: KvPool, window: int, is_by_row: bool) -> list[TokenSpan]:
     """Cut a step into spans: single tokens, or runs of one sequence with an additive mask."""
     device, dtype = pool.keys[0].device, pool.keys[0].dtype
     slots, found, start = step.tokens[:, SLOT], [], 0
@@ -76,7 +71,7 @@ def spans(
         end = start + 1
         while not is_by_row and end < len(slots) and slots[end] == slots[start]:
             end += 1
-        seen = [visible(step, pool, t, window, first_row) for t in range(start, end)]
+        seen = [visible(step, pool, t, window) for t in range(start, end)]
         rows = np.unique(np.concatenate(seen)) if end - start > 1 else seen[0]
         bias = None
         if end - start > 1:
@@ -88,14 +83,11 @@ def spans(
     return found
 
 
-def visible(
-    step: ForwardBatch, pool: KvPool, index: int, window: int, first_row: int = 0
-) -> np.ndarray[Any, Any]:
-    """The pool rows one token sees, oldest first [position + 1 or the window]."""
+def visible(step: ForwardBatch, pool: KvPool, index: int, window: int) -> np.ndarray[Any, Any]:
+    """The pool rows one token sees, oldest first: all, the window, or all but the first."""
     token, size = step.tokens[index], pool.page_size
-    first = min(first_row, token[POSITION])
-    if window:
-        first = max(first, token[POSITION] - window + 1)
+    position = token[POSITION]
+    first = max(0, position - window + 1) if window > 0 else min(-window, position)
     at = np.arange(first, min(token[CHAIN_END], token[POSITION] + 1))
     rows = pool.table[token[SLOT], at // size].astype(np.int64) * size + at % size
     later = np.arange(max(first, token[CHAIN_END]), token[POSITION] + 1)

@@ -30,7 +30,9 @@ class AttentionStep(Protocol):
 
 
 class AttentionParams:
-    """A layer's own constants: scale, window (0 is none), softcap (0 is none), sinks [H] or [0]."""
+    """A layer's own constants: scale, window (0 is none; with -n all but the first n positions are
+    seen), softcap (0 is none), sinks [H] or [0].
+    """
 
     __slots__ = ("scale", "sinks", "softcap", "window")
 

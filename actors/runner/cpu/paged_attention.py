@@ -40,10 +40,10 @@ def visible_rows(
     """Fill `rows` with the pool rows a token sees, oldest first; returns how many.
 
     Positions below CHAIN_END are found in the page table, later ones in the token's tree path.
-    `window` 0 means no window.
+    `window` 0 means no window, -n all but the first n positions.
     """
     position, slot, chain_end = token[POSITION], token[SLOT], token[CHAIN_END]
-    first = max(0, position - window + 1) if window > 0 else 0
+    first = max(0, position - window + 1) if window > 0 else min(-window, position)
     count, at, end = 0, first, min(chain_end, position + 1)
     while at < end:
         row = np.int64(table[slot, at // page]) * page + at % page
