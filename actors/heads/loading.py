@@ -28,6 +28,7 @@ from outrider.actors.runner.taps import Taps
 
 EXITS = (1 / 4, 1 / 3, 1 / 2, 2 / 3)  # of the target's layers, that are tried
 KS = range(1, 9)
+CHANCE = 0.03  # two scores of one quality, of 256 places
 
 Scores = tuple[tuple[str, float], ...]  # a way that was tried, and its share of right first tokens
 
@@ -86,8 +87,14 @@ def _eagle_share(
 
 
 def _best(tried: list[Convention], share_of: Callable[[Convention], float]) -> Scores:
-    """All scores, best first; so is `tried` from then on. Equal ones keep their order."""
+    """All scores, that of the way which is taken first; so is `tried` from then on.
+
+    The best, or one before it in `tried` that is as good but for chance; the others by their score.
+    """
     scored = sorted(((share_of(way), way) for way in tried), key=lambda found: -found[0])
+    alike = {way for share, way in scored if share >= scored[0][0] - CHANCE}
+    first = next(way for way in tried if way in alike)
+    scored.sort(key=lambda found: found[1] != first)
     tried[:] = [way for _, way in scored]
     return tuple((str(way), share) for share, way in scored)
 

@@ -71,7 +71,9 @@ def probe_text(runner: Runner, boundaries: set[int]) -> ProbeText:
     chunks = [Segment(c, text, num) for c, text in zip(caches, ids.tolist(), strict=True)]
     best = runner.forward(chunks).argmax(-1).view(NUM_TEXTS, num)
     states = {}
-    if (features := runner.pool.features) is not None:
+    if order:
+        features = runner.pool.features
+        assert features is not None
         rows = [[runner.pool.row(cache, at) for at in range(num)] for cache in caches]
         kept = features[torch.tensor(rows, device=features.device)]
         kept = kept.view(NUM_TEXTS, num, len(order), hidden)

@@ -22,7 +22,7 @@ def library_questions(num: int, seed: int, without: frozenset[str] = frozenset()
     without: names that are not to be asked for, kept for measuring.
     """
     names = [name for name in library_names() if weight(name) > 0 and name not in without]
-    weights = np.array([weight(name) for name in names]) ** 0.5
+    weights = np.array([weight(name) for name in names])
     random = np.random.default_rng([seed, num])
 
     def endless() -> Iterator[str]:

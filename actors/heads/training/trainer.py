@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.target_parts import TargetParts
 from outrider.actors.heads.training.lesson import LESSONS, Lesson, Outcome, Taught
+from outrider.actors.heads.training.muon import Muon
 from outrider.actors.runner.model_loader import load_model
 
 HELD_OUT = 32  # texts, or a tenth
@@ -31,6 +32,7 @@ SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
 WARM_UP, LAST_RATE = 50, 0.05
 TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
 
+Optimizers = list[torch.optim.Optimizer]
 Text = tuple[list[int], int]  # ids, and how many of them are of the prompt
 
 
@@ -45,7 +47,7 @@ class HeadPlan:
     steps: int = 0  # 0: as many as fit into `minutes`
     minutes: float = 20.0
     rows: int = 16  # texts of a step
-    rate: float = 2e-3
+    rate: float = 3e-3
 
     def __post_init__(self) -> None:
         if self.kind not in LESSONS:
@@ -98,32 +100,33 @@ class HeadTraining:
         )
         for tensor in lesson.tensors.values():
             tensor.requires_grad_()
-        optimizer = torch.optim.AdamW(
-            list(lesson.tensors.values()), lr=self.plan.rate, betas=(0.9, 0.95), weight_decay=0.0
-        )
+        optimizers = optimizers_of(lesson, self.plan.rate)
         num_held_out = min(HELD_OUT, max(1, len(texts) // 10))
+        order = np.random.default_rng(self.plan.seed).permutation(len(texts))
+        texts = [texts[at] for at in order]
         held_out, learned = texts[:num_held_out], texts[num_held_out:]
-        num_done = self._restore(lesson, optimizer)
+        num_done = self._restore(lesson, optimizers)
         steps = self.plan.steps or self._timed_steps(teacher, lesson, learned)
         self._watcher.stage(f"training {self.plan.kind}", steps, num_done)
         saved_s = self._clock()
         shares: tuple[float, ...] = ()
         for step in range(num_done, steps):
             batch = self._batch(learned, step)
-            for group in optimizer.param_groups:
-                group["lr"] = self.plan.rate * rate_at(step, steps)
             outcome = lesson.run(teacher.taught(batch, lesson.boundaries))
-            optimizer.zero_grad()
             outcome.loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(lesson.tensors.values(), 1.0)
-            optimizer.step()
+            for optimizer in optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = self.plan.rate * rate_at(step, steps)
+                optimizer.step()
+                optimizer.zero_grad()
             num_tokens = sum(len(ids) for ids, _ in batch)
             self._watcher.step(step + 1, num_tokens, float(outcome.loss.detach()))
             is_last = step + 1 == steps
             if is_last or (step + 1) % max(1, steps // JUDGED_TIMES) == 0:
                 shares = self._judge(teacher, lesson, held_out, step + 1)
             if is_last or self._clock() - saved_s > SAVED_EVERY_S:
-                self._save(lesson, optimizer, step + 1)
+                self._save(lesson, optimizers, step + 1)
                 saved_s = self._clock()
         shares = shares or self._judge(teacher, lesson, held_out, steps)
         return self._write(lesson, shares, len(texts), steps)
@@ -158,17 +161,17 @@ class HeadTraining:
             file.write(json.dumps(line) + "\n")
         return outcome.shares
 
-    def _save(self, lesson: Lesson, optimizer: torch.optim.Optimizer, num_done: int) -> None:
+    def _save(self, lesson: Lesson, optimizers: Optimizers, num_done: int) -> None:
         state = {
             "tensors": {name: tensor.detach() for name, tensor in lesson.tensors.items()},
-            "optimizer": optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
             "num_done": num_done,
         }
         partial = self.folder / "state.partial"
         torch.save(state, partial)
         partial.replace(self.folder / "state.pt")
 
-    def _restore(self, lesson: Lesson, optimizer: torch.optim.Optimizer) -> int:
+    def _restore(self, lesson: Lesson, optimizers: Optimizers) -> int:
         path = self.folder / "state.pt"
         if not path.exists():
             return 0
@@ -176,7 +179,8 @@ class HeadTraining:
         with torch.no_grad():
             for name, tensor in lesson.tensors.items():
                 tensor.copy_(state["tensors"][name])
-        optimizer.load_state_dict(state["optimizer"])
+        for optimizer, own in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(own)
         return int(state["num_done"])
 
     def _write(self, lesson: Lesson, shares: tuple[float, ...], num_texts: int, steps: int) -> Path:
@@ -193,6 +197,20 @@ class HeadTraining:
         partial.write_text(json.dumps(lesson.config, indent=1) + "\n")
         partial.replace(folder / "config.json")
         return folder
+
+
+def optimizers_of(lesson: Lesson, rate: float) -> Optimizers:
+    """Muon for the layers' matrices, AdamW for the rest: norms, biases, what makes logits."""
+    matrices = [
+        tensor
+        for name, tensor in lesson.tensors.items()
+        if tensor.dim() == 2 and not name.startswith("lm_head")
+    ]
+    rest = [each for each in lesson.tensors.values() if not any(each is m for m in matrices)]
+    return [
+        Muon(matrices, lr=rate, weight_decay=0.0, dtype=torch.float32),
+        torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 class Teacher:

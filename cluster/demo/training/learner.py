@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.training.muon import Muon
 from outrider.cluster.demo.training.batches import TrainingBatch
-from outrider.cluster.demo.training.muon import Muon
 from outrider.cluster.demo.training.plan import TrainingPlan, rate_at
 
 CLIP = 1.0  # of the gradient's norm

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.training.muon import Muon
 from outrider.cluster.bench.synthetic.pair import ModelSize
 from outrider.cluster.demo import vocabulary
 from outrider.cluster.demo.corpus.chats import UNKNOWN, US, about, unknown
@@ -22,7 +23,6 @@ from outrider.cluster.demo.corpus.invented import invented
 from outrider.cluster.demo.training import samples
 from outrider.cluster.demo.training.batches import ASKING, Chats, Source, Turns
 from outrider.cluster.demo.training.learner import chosen_device
-from outrider.cluster.demo.training.muon import Muon
 from outrider.cluster.demo.training.plan import DRAFT, TARGET, TrainingPlan, llama, shape_at
 from outrider.cluster.demo.training.run import SMALL_TALK, UNKNOWN_SHARE, Training
 

@@ -21,7 +21,7 @@ class Muon(torch.optim.Optimizer):
     """For matrices only."""
 
     def __init__(
-        self, matrices: Iterable[torch.nn.Parameter], lr: float, weight_decay: float, *,
+        self, matrices: Iterable[torch.Tensor], lr: float, weight_decay: float, *,
         dtype: torch.dtype,
     ) -> None:  # fmt: skip
         """dtype: of the products of matrices."""
@@ -41,7 +41,7 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
                 torch._foreach_add_(matrices, list(updates), alpha=-rate)
 
-    def _towards(self, matrix: torch.nn.Parameter) -> torch.Tensor:
+    def _towards(self, matrix: torch.Tensor) -> torch.Tensor:
         """Nesterov's momentum."""
         assert matrix.grad is not None
         state = self.state[matrix]
