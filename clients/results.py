@@ -12,7 +12,7 @@ Message = Mapping[str, Any]
 class TokenOrigin(StrEnum):
     """Where a token came from. Says nothing of its worth: every token is the target's own."""
 
-    DRAFT = "draft"  # guessed by the draft model
+    DRAFT = "draft"  # guessed by the draft model, or by a head of the target
     NGRAM = "ngram"  # guessed from the text's own past
     SUFFIX = "suffix"  # guessed from earlier texts of the same key
     PREDICTION = "prediction"  # guessed from the request's `prediction`

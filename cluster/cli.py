@@ -10,6 +10,7 @@ from outrider.cluster.bench.load.command import serve as bench_serve
 from outrider.cluster.bench.sweep.command import engine
 from outrider.cluster.bench.synthetic.command import synth
 from outrider.cluster.demo.command import demo
+from outrider.cluster.demo.train_head import train_head
 from outrider.cluster.terminal.chat.command import chat
 from outrider.cluster.terminal.check import check
 from outrider.cluster.terminal.complete import complete
@@ -19,7 +20,6 @@ from outrider.cluster.terminal.k8s import k8s
 from outrider.cluster.terminal.run import run
 from outrider.cluster.terminal.serve import serve
 from outrider.cluster.terminal.settings import settings
-from outrider.cluster.terminal.train_head import train_head
 
 bench = typer.Typer(
     name="bench",

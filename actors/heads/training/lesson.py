@@ -32,21 +32,21 @@ class Taught:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LessonOutcome:
     """Of some texts."""
 
     loss: torch.Tensor
     shares: tuple[float, ...]  # of guesses that are right: the first, the next behind it, …
 
 
-class Lesson(Protocol):
+class HeadLesson(Protocol):
     """One kind of head in the making."""
 
     boundaries: tuple[int, ...]
     tensors: dict[str, torch.Tensor]  # of the checkpoint
     config: dict[str, Any]  # beside it
 
-    def run(self, taught: Taught) -> Outcome: ...
+    def run(self, taught: Taught) -> LessonOutcome: ...
 
 
 class EagleLesson:
@@ -100,7 +100,7 @@ class EagleLesson:
             "lm_head.weight": target.head.weight.detach().clone(),  # type: ignore[attr-defined]
         }
 
-    def run(self, taught: Taught) -> Outcome:
+    def run(self, taught: Taught) -> LessonOutcome:
         """Each token is guessed from the true states before it, then from ever fewer of them."""
         checkpoint = HeadCheckpoint(Path(), EAGLE3, self._flat, self.tensors)
         convention = Convention(self.boundaries, norms_residual=True)
@@ -120,7 +120,7 @@ class EagleLesson:
             loss, share = _judged(guessed, _shifted(taught.logits[:, 1:], step)[counts])
             losses.append(loss * STEP_DECAY**step)
             shares.append(share)
-        return Outcome(torch.stack(losses).sum(), tuple(shares))
+        return LessonOutcome(torch.stack(losses).sum(), tuple(shares))
 
 
 class UnrolledAttention:
@@ -193,7 +193,7 @@ class MedusaLesson:
                 self.tensors[f"blocks.{head}.layers.{block}.weight"] = drawn
                 self.tensors[f"blocks.{head}.layers.{block}.bias"] = torch.zeros(width)
 
-    def run(self, taught: Taught) -> Outcome:
+    def run(self, taught: Taught) -> LessonOutcome:
         """Head i learns what the target says i + 1 places behind the next token."""
         checkpoint = HeadCheckpoint(Path(), MEDUSA, self.config, self.tensors)
         net = MedusaNet(checkpoint, self._target, plain_linear)
@@ -205,7 +205,7 @@ class MedusaLesson:
             loss, share = _judged(guessed, _shifted(taught.logits[:, 1:], head)[counts])
             losses.append(loss * STEP_DECAY**head)
             shares.append(share)
-        return Outcome(torch.stack(losses).sum(), tuple(shares))
+        return LessonOutcome(torch.stack(losses).sum(), tuple(shares))
 
 
 LESSONS: dict[str, type[EagleLesson | MedusaLesson]] = {EAGLE3: EagleLesson, MEDUSA: MedusaLesson}

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.target_parts import TargetParts
-from outrider.actors.heads.training.lesson import LESSONS, Lesson, Outcome, Taught
+from outrider.actors.heads.training.lesson import LESSONS, HeadLesson, LessonOutcome, Taught
 from outrider.actors.heads.training.muon import Muon
 from outrider.actors.runner.model_loader import load_model
 
@@ -59,7 +59,7 @@ class HeadPlan:
             )
 
 
-class Watcher(Protocol):
+class HeadWatcher(Protocol):
     """Who is told how it goes."""
 
     def stage(self, name: str, num_steps: int, num_done: int) -> None: ...
@@ -79,7 +79,7 @@ class HeadTraining:
         folder: Path,
         plan: HeadPlan,
         target: Path,
-        watcher: Watcher,
+        watcher: HeadWatcher,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises InvalidConfig where the folder holds another training."""
@@ -135,7 +135,7 @@ class HeadTraining:
         drawn = np.random.default_rng([self.plan.seed, step])
         return [texts[at] for at in drawn.choice(len(texts), min(self.plan.rows, len(texts)))]
 
-    def _timed_steps(self, teacher: "Teacher", lesson: Lesson, texts: Many[Text]) -> int:
+    def _timed_steps(self, teacher: "Teacher", lesson: HeadLesson, texts: Many[Text]) -> int:
         """As many as fit; from then on they are of the plan."""
         took = []
         for step in range(1 + TIMED_STEPS):
@@ -152,16 +152,16 @@ class HeadTraining:
 
     @torch.no_grad()
     def _judge(
-        self, teacher: "Teacher", lesson: Lesson, texts: Many[Text], step: int
+        self, teacher: "Teacher", lesson: HeadLesson, texts: Many[Text], step: int
     ) -> tuple[float, ...]:
-        outcome: Outcome = lesson.run(teacher.taught(list(texts), lesson.boundaries))
+        outcome: LessonOutcome = lesson.run(teacher.taught(list(texts), lesson.boundaries))
         self._watcher.judged(outcome.shares)
         line = {"step": step, "loss": float(outcome.loss), "shares": outcome.shares}
         with (self.folder / "losses.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
         return outcome.shares
 
-    def _save(self, lesson: Lesson, optimizers: Optimizers, num_done: int) -> None:
+    def _save(self, lesson: HeadLesson, optimizers: Optimizers, num_done: int) -> None:
         state = {
             "tensors": {name: tensor.detach() for name, tensor in lesson.tensors.items()},
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
@@ -171,7 +171,7 @@ class HeadTraining:
         torch.save(state, partial)
         partial.replace(self.folder / "state.pt")
 
-    def _restore(self, lesson: Lesson, optimizers: Optimizers) -> int:
+    def _restore(self, lesson: HeadLesson, optimizers: Optimizers) -> int:
         path = self.folder / "state.pt"
         if not path.exists():
             return 0
@@ -183,7 +183,9 @@ class HeadTraining:
             optimizer.load_state_dict(own)
         return int(state["num_done"])
 
-    def _write(self, lesson: Lesson, shares: tuple[float, ...], num_texts: int, steps: int) -> Path:
+    def _write(
+        self, lesson: HeadLesson, shares: tuple[float, ...], num_texts: int, steps: int
+    ) -> Path:
         """In bf16; the config comes last, so where it is all is there."""
         folder = self.folder / "head"
         folder.mkdir(exist_ok=True)
@@ -199,7 +201,7 @@ class HeadTraining:
         return folder
 
 
-def optimizers_of(lesson: Lesson, rate: float) -> Optimizers:
+def optimizers_of(lesson: HeadLesson, rate: float) -> Optimizers:
     """Muon for the layers' matrices, AdamW for the rest: norms, biases, what makes logits."""
     matrices = [
         tensor
