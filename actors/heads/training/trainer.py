@@ -7,6 +7,7 @@ FOLDER/losses.jsonl   a line for each time that the held-out texts were judged
 FOLDER/head/          the head, once it is done
 """
 
+import io
 import json
 import os
 import time
@@ -89,6 +90,12 @@ class HeadTraining:
 
     def train(self, texts: Many[Text]) -> Path:
         """All that is not done yet; the head's folder. Raises InvalidConfig, ModelRefused."""
+        try:
+            return self._train(texts)
+        except OSError as error:
+            raise InvalidConfig(f"{self.folder} cannot be written: {error.strerror}") from error
+
+    def _train(self, texts: Many[Text]) -> Path:
         if (self.folder / "head" / "config.json").exists():
             return self.folder / "head"
         if len(texts) < 4:
@@ -167,8 +174,10 @@ class HeadTraining:
             "optimizers": [optimizer.state_dict() for optimizer in optimizers],
             "num_done": num_done,
         }
+        written = io.BytesIO()
+        torch.save(state, written)
         partial = self.folder / "state.partial"
-        torch.save(state, partial)
+        partial.write_bytes(written.getvalue())
         partial.replace(self.folder / "state.pt")
 
     def _restore(self, lesson: HeadLesson, optimizers: Optimizers) -> int:

@@ -1,0 +1,188 @@
+"""Heads that are trained here: they learn, go on after any end to the same bytes, and whatever is
+said of what they were trained on, it is found out.
+"""
+
+import itertools
+import json
+from dataclasses import replace
+
+import architectures
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.loading import load_head
+from outrider.actors.heads.training import trainer
+from outrider.actors.heads.training.trainer import (
+    HeadPlan,
+    HeadTraining,
+    append_texts,
+    read_texts,
+)
+from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.runner.model_loader import from_model, load_model
+from outrider.actors.runner.runner import Runner
+
+VOCAB, NUM_TEXTS, LENGTH = 200, 192, 40
+PLAN = HeadPlan("eagle3", "toy", "0", seed=3, steps=12, rows=8)
+
+
+class Told:
+    """A HeadWatcher that may stop a training."""
+
+    def __init__(self, stops_at=None):
+        self.stops_at, self.shares, self.begun = stops_at, [], []
+
+    def stage(self, name, num_steps, num_done):
+        self.begun.append((num_steps, num_done))
+
+    def step(self, num_done, num_tokens, loss):
+        if num_done == self.stops_at:
+            raise KeyboardInterrupt
+
+    def judged(self, shares):
+        self.shares.append(shares)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Beside other processes a second one would wait for them in every product."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """A model of three layers, and what it says: half of it greedy, half drawn."""
+    folder = tmp_path_factory.mktemp("target")
+    model = architectures.build("llama", VOCAB, scale=1.5)
+    architectures.save(model, folder)
+    runner = Runner(from_model(model), num_tokens=4096, numerics="fast")
+    generator, texts = torch.Generator().manual_seed(5), []
+    for _ in range(0, NUM_TEXTS, 32):
+        caches = [runner.open() for _ in range(32)]
+        ids = torch.randint(3, VOCAB, (32, 3), generator=generator)
+        fed = ids
+        for _ in range(LENGTH):
+            chunks = [Segment(c, row, 1) for c, row in zip(caches, fed.tolist(), strict=True)]
+            logits = runner.forward(chunks)
+            drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)
+            fed = torch.where(torch.arange(32)[:, None] % 2 == 0, logits.argmax(-1)[:, None], drawn)
+            ids = torch.cat((ids, fed), 1)
+        texts += [(row, 3) for row in ids.tolist()]
+        for cache in caches:
+            runner.close(cache)
+    return folder, texts
+
+
+def trained(folder, target, plan=PLAN, told=None):
+    path, texts = target
+    return HeadTraining(folder, plan, path, told or Told(), clock=lambda: 0.0).train(texts)
+
+
+def files_of(head):
+    return {path.name: path.read_bytes() for path in sorted(head.iterdir())}
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_after_any_end_it_goes_on_to_the_same_bytes(kind, target, tmp_path, monkeypatch):
+    plan = replace(PLAN, kind=kind)
+    whole = files_of(trained(tmp_path / "whole", target, plan))
+    monkeypatch.setattr(trainer, "SAVED_EVERY_S", -1.0)  # at every step
+    for stop in (1, 5, 12):
+        told = Told(stop)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path / "stopped", target, plan, told)
+    told = Told()
+    assert files_of(trained(tmp_path / "stopped", target, plan, told)) == whole
+    assert told.begun == [(12, 11)]
+    assert files_of(trained(tmp_path / "stopped", target, plan)) == whole  # which is there
+    other = files_of(trained(tmp_path / "other", target, replace(plan, seed=4)))
+    assert other["model.safetensors"] != whole["model.safetensors"]
+
+
+def test_minutes_become_steps_once(target, tmp_path, monkeypatch):
+    path, texts = target
+    seconds = itertools.count(0.0, 0.5)
+    told = Told(4)
+    monkeypatch.setattr(trainer, "SAVED_EVERY_S", -1.0)
+    plan = replace(PLAN, steps=0, minutes=0.2)
+    with pytest.raises(KeyboardInterrupt):
+        HeadTraining(tmp_path, plan, path, told, clock=lambda: next(seconds)).train(texts)
+    assert told.begun == [(24, 0)]  # of half a second each
+    again = Told(5)
+    with pytest.raises(KeyboardInterrupt):
+        HeadTraining(tmp_path, plan, path, again).train(texts)
+    assert again.begun == [(24, 3)]
+
+
+def test_what_it_refuses(target, tmp_path):
+    path, texts = target
+    trained(tmp_path / "a", target)
+    with pytest.raises(InvalidConfig, match=r"digest=1, but .* holds a training with digest=0"):
+        HeadTraining(tmp_path / "a", replace(PLAN, digest="1"), path, Told())
+    with pytest.raises(InvalidConfig, match="Got kind='eagle', accepted: eagle3, medusa"):
+        replace(PLAN, kind="eagle")
+    with pytest.raises(InvalidConfig, match="Got 3 texts to learn from"):
+        HeadTraining(tmp_path / "b", PLAN, path, Told()).train(texts[:3])
+    full = tmp_path / "c"
+    training = HeadTraining(full, PLAN, path, Told())
+    (full / "losses.jsonl").symlink_to("/dev/full")
+    with pytest.raises(InvalidConfig, match="c cannot be written: No space left on device"):
+        training.train(texts)
+
+
+def test_texts_are_kept_but_for_what_was_cut_off(tmp_path):
+    texts = [([1, 2, 3], 2), ([4], 1)]
+    append_texts(tmp_path / "texts.jsonl", texts)
+    with (tmp_path / "texts.jsonl").open("a") as file:
+        file.write("[[5, 6")
+    assert read_texts(tmp_path / "texts.jsonl") == texts
+    assert read_texts(tmp_path / "nowhere.jsonl") == []
+
+
+@pytest.fixture(scope="module")
+def learned(target, tmp_path_factory):
+    """An EAGLE-3 head that has learned something: less than half as much in any wrong way."""
+    told = Told()
+    plan = replace(PLAN, steps=400, rows=16)
+    head = trained(tmp_path_factory.mktemp("learned"), target, plan, told)
+    assert told.shares[-1][0] > 0.5
+    assert told.shares[-1][0] > 2 * told.shares[0][0]
+    return head
+
+
+def swapped(tensors):
+    """As one who has the state before the embedding would save it."""
+    for part in "qkv":
+        name = f"layers.0.self_attn.{part}_proj.weight"
+        tensors[name] = torch.cat(tensors[name].chunk(2, -1)[::-1], -1)
+
+
+@pytest.mark.parametrize(
+    ("told", "change", "way"),
+    [
+        ({}, None, "states 2, 1, 0; embedding, state, normed"),
+        ({"norm_before_residual": False}, None, "states 2, 1, 0; embedding, state, normed"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 0, -1]}, None, "states 2, 1, 0; embedding"),
+        ({"eagle_aux_hidden_state_layer_ids": None}, None, "states 2, 1, 0; embedding"),
+        ({}, swapped, "states 2, 1, 0; state, embedding, normed"),
+        ({"norm_before_residual": False}, swapped, "states 2, 1, 0; state, embedding, normed"),
+    ],
+)
+def test_a_wrong_convention_is_found_out(told, change, way, learned, target, tmp_path):
+    config = json.loads((learned / "config.json").read_text()) | told
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = load_file(learned / "model.safetensors")
+    if change is not None:
+        change(tensors)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        tmp_path / "model.safetensors",
+    )
+    head = load_head("eagle3", str(tmp_path), Runner(load_model(target[0]), num_tokens=512), 0.2)
+    assert head.scores[0][0].startswith(way), head.scores
+    assert head.scores[0][1] > 0.4
