@@ -56,6 +56,37 @@ def cycling_target(vocab=VOCAB):
     return model
 
 
+def turning_target():
+    """The same, but that each layer turns the state round: what goes into a layer is not what
+    comes out of it.
+    """
+    sizes = {"num_hidden_layers": LAYERS, "attention_bias": True}
+    config = hf.LlamaConfig(**CONFIG | sizes, bos_token_id=1, eos_token_id=2)
+    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    straight = cycling_target().state_dict()
+    with torch.no_grad():
+        model.load_state_dict(straight, strict=False)
+        for layer in model.model.layers:
+            attention = layer.self_attn  # of each token to itself alone
+            for part in (attention.q_proj, attention.k_proj):
+                part.weight.zero_()
+                part.bias.fill_(30.0)
+            attention.v_proj.weight.copy_(torch.eye(HIDDEN))
+            attention.v_proj.bias.zero_()
+            attention.o_proj.weight.copy_(-2 * torch.eye(HIDDEN))
+            attention.o_proj.bias.zero_()
+    return model
+
+
+def eagle3_of_state(model, sign):
+    """An EAGLE-3 head that guesses out of the first of its three states, if that is turned so."""
+    tensors = eagle3_tensors(model)
+    tensors["midlayer.self_attn.v_proj.weight"] = torch.zeros(HIDDEN, 2 * HIDDEN)
+    tensors["fc.weight"][:, :HIDDEN] = sign * torch.eye(HIDDEN)
+    tensors["lm_head.weight"] = guesses_of(model, 2)
+    return tensors
+
+
 def guesses_of(model, times):
     """A head that says what comes so many places behind the token whose embedding it reads."""
     embeddings = model.model.embed_tokens.weight.detach()

@@ -39,9 +39,9 @@ from pathlib import Path
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
 import torch
-from simulator.machines import MACHINES, PAIRS, Machine, Table, scaled
-from simulator.policies import ALL, POLICIES, Setting, present
-from simulator.texts import DEMO, MODELLED, NAMES, OF_SMOLLM2, Texts
+from simulator.machines import MACHINES, PAIRS, WITH_HEAD, Machine, Table, scaled
+from simulator.policies import ALL, OF_HEADS, POLICIES, Setting, present
+from simulator.texts import DEMO, HEADS, MODELLED, NAMES, OF_SMOLLM2, Texts
 from simulator.world import World
 
 from outrider.actors.lookahead.controller import Pipeline
@@ -50,8 +50,8 @@ from outrider.actors.lookahead.fixed import FixedController
 CHOOSE_FIRST, CHOOSE = 60, 300  # rounds in which a setting is chosen
 FIRST, ROUNDS = 500, 1000  # in which a policy is measured: those before do not count, it may learn
 QUICK = 4  # times fewer rounds, but for the first
-SHOWN = ("lockstep", "ahead", "fixed budget", "present")
-ONE = tuple(name for name in MACHINES if name not in (*PAIRS, "loaded"))
+SHOWN = ("lockstep", "ahead", "fixed budget", "head alone", "copies alone", "present")
+ONE = tuple(name for name in MACHINES if name not in (*PAIRS, *WITH_HEAD, "loaded"))
 TARGETS = ("cpu-2", "h100-8b/1b")  # machines of which the draft's part is left out
 USUAL = {  # text → (machines, rows, temperatures), those that take longest first
     "mixed": ((("cpu-2", "h100-8b/1b", "one-gpu"), (8,), (0, 1)),),
@@ -61,6 +61,7 @@ USUAL = {  # text → (machines, rows, temperatures), those that take longest fi
     "edits": ((TARGETS, (1,), (0,)),),
     "agrees 0.8": ((PAIRS, (1,), (0,)),),
     "wrong": ((ONE, (1,), (0,)),),
+    **{name: ((WITH_HEAD, (1,), (0, 1)),) for name in HEADS},
 }
 QUICK_MACHINES = ("cpu-2", "cpu-1", "cpu-2-neighbour", "h100-8b/1b", "one-gpu")
 QUICK_TEXTS = ("questions", "held-out")
@@ -120,7 +121,7 @@ def figures(world, is_quick):
         gc.freeze()  # else each pass goes over all that was recorded
         return outcome
 
-    for name, settings_of in POLICIES.items():
+    for name, settings_of in (OF_HEADS if world.text.head else POLICIES).items():
         settings = settings_of(world.machine, world.text.draft is not None)
         if not settings:
             continue
@@ -279,7 +280,7 @@ def main():
     parser.add_argument("--beside", type=Path, nargs=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--machines", nargs="+", choices=MACHINES, default=None)
-    parser.add_argument("--texts", nargs="+", choices=[*NAMES, *MODELLED], default=None)
+    parser.add_argument("--texts", nargs="+", choices=[*NAMES, *MODELLED, *HEADS], default=None)
     parser.add_argument("--temperatures", nargs="+", type=float, default=None)
     parser.add_argument("--rows", nargs="+", type=int, default=None)
     parser.add_argument("--costs", type=float, default=1.0)

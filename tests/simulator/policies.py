@@ -10,7 +10,7 @@ from outrider.actors.lookahead.fixed import FixedController
 from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.price_controller import PriceController
-from outrider.actors.lookahead.round_report import RoundReport
+from outrider.actors.lookahead.round_report import EAGLE3, RoundReport
 
 ALONE, ALL = ("prediction", "draft"), ("prediction", "draft", "ngram")
 COPIES = ("prediction", "ngram")
@@ -27,6 +27,11 @@ class Setting:
     drafters: tuple[str, ...] = ALONE
     is_colocated: bool = False
     label: str = ""
+
+    @property
+    def head(self) -> str:
+        """The head that it drafts with, if it does."""
+        return EAGLE3 if EAGLE3 in self.drafters else ""
 
 
 def plain(machine: Machine, has_draft: bool) -> Sequence[Setting]:
@@ -111,6 +116,44 @@ def present(machine: Machine, has_draft: bool) -> Sequence[Setting]:
     ]
 
 
+def with_head(machine: Machine, has_draft: bool) -> Sequence[Setting]:
+    """Of each k a chain of the head's."""
+    return [
+        Setting(
+            Pipeline.LOCKSTEP,
+            lambda k=k: FixedController(k),
+            (EAGLE3,),
+            is_colocated=True,
+            label=f"k={k}",
+        )
+        for k in LOCKSTEP_KS
+    ]
+
+
+def _priced(*drafters: str) -> Callable[[Machine, bool], Sequence[Setting]]:
+    is_pair = EAGLE3 in drafters
+
+    def one(machine: Machine, has_draft: bool) -> Sequence[Setting]:
+        pipeline = Pipeline.LOCKSTEP if is_pair else Pipeline.AHEAD
+        return [
+            Setting(
+                pipeline,
+                lambda: PriceController(is_lockstep=is_pair),
+                drafters,
+                is_colocated=is_pair,
+            )
+        ]
+
+    return one
+
+
+OF_HEADS = {  # each drafter by itself, and all together
+    "none": plain,
+    "lockstep": with_head,
+    "head alone": _priced(EAGLE3),
+    "copies alone": _priced(*COPIES),
+    "present": _priced(*COPIES, EAGLE3),
+}
 POLICIES = {
     "none": plain,
     "lockstep": lockstep,

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "cluster" / "demo"
 NUM_PROMPTS = 12
 MAX_TOKENS = 96
+HEADS = {"questions, head": "questions", "held-out, head": "held-out"}  # the demo's EAGLE-3
 NAMES = ("questions", "held-out", "wrong", "mixed", "chat", "edits")
 MODELLED = {"agrees 0.7": 0.7, "agrees 0.8": 0.8, "agrees 0.9": 0.9}  # drafts that are made up
 OF_SMOLLM2 = ("chat", "edits")
@@ -35,6 +36,7 @@ class Text:
     predictions: tuple[Ids, ...] = ()  # of each prompt, where the client has one
     max_tokens: int = MAX_TOKENS
     num_seeds: int = 4  # a prompt is asked again with so many, then as before
+    head: str = ""  # KIND:PATH of what drafts out of the target's states
 
 
 class Texts:
@@ -49,6 +51,9 @@ class Texts:
         if name in OF_SMOLLM2:
             return self._of_smollm2(name)
         target = self._recording(DEMO / "target")
+        if name in HEADS:
+            head = f"eagle3:{DEMO / 'eagle3'}"
+            return Text(name, target, None, _of_demo(HEADS[name]), head=head)
         if name in MODELLED:
             modelled = ModelledRecording(target, MODELLED[name])
             return Text(name, target, modelled, _of_demo("questions"))

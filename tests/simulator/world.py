@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from simulator.machines import Machine
 from simulator.policies import Setting
 from simulator.recorded_runner import PAGE_SIZE, RecordedRunner
@@ -17,8 +18,12 @@ from virtual_time import VirtualLoop
 from outrider.actors.engine.colocated import ColocatedDraftClient
 from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
+from outrider.actors.heads.loading import load_head
 from outrider.actors.lookahead.controller import Pipeline
 from outrider.actors.lookahead.price_controller import PriceController
+from outrider.actors.lookahead.round_report import DRAFT
+from outrider.actors.runner.model_loader import load_model
+from outrider.actors.runner.runner import Runner
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
 from outrider.actors.scheduling.scheduler import Scheduler, SchedulerConfig
@@ -34,6 +39,7 @@ from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import WorkerInfo
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
+from outrider.actors.workers.head import HeadWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.torch_backend import backend_for
 
@@ -80,9 +86,12 @@ class _Run:
         clock, draft_clock = WorkerClock(self._device), WorkerClock(beside)
         if setting.is_colocated:
             draft_clock = clock
-        target = _worker(TargetWorker, "target", text.target, machine.target_s, clock)
         draft = None
-        if text.draft is not None:
+        if setting.head:
+            target, draft = _with_head(text, machine, clock)
+        else:
+            target = _worker(TargetWorker, "target", text.target, machine.target_s, clock)
+        if text.draft is not None and not setting.head:
             draft = _worker(DraftWorker, "draft", text.draft, machine.draft_s, draft_clock)
         far_s = machine.hop_s if machine.draft_hop_s is None else machine.draft_hop_s
         if setting.is_colocated:
@@ -97,7 +106,7 @@ class _Run:
         self._context = context
         limits = SchedulerConfig(num_pages, PAGE_SIZE, 256, 4096, TOKEN_BUDGET)
         scheduler = Scheduler(limits)
-        length, trace = DraftLength(), Trace()
+        length, trace = DraftLength(setting.head or DRAFT), Trace()
         controller = setting.controller()
         source: DraftClient
         prices = controller if isinstance(controller, PriceController) else None
@@ -108,7 +117,11 @@ class _Run:
         else:
             source = LockstepDraft(length, TOKEN_BUDGET, trace)
         proposer = Proposer(
-            source, length, controller, self.statistics, chosen_drafters(setting.drafters)
+            source,
+            length,
+            controller,
+            self.statistics,
+            chosen_drafters(text.head if own == setting.head else own for own in setting.drafters),
         )
         self._supervisors = [_supervisor(client) for client in self._clients]
         self._coordinator = Coordinator(
@@ -195,9 +208,37 @@ class _Run:
                 self._is_over.set()
 
 
+def _with_head(text, machine, clock):
+    """The models themselves, in a machine's seconds: a head reads states that nobody recorded."""
+    runner = Runner(load_model(text.target.runner.loaded.path), num_tokens=1 << 14)
+    kind, _, path = text.head.partition(":")
+    head = load_head(kind, path, runner, 0.0)
+    backend, info = backend_for(torch.device("cpu")), _info("target", runner)
+    target = TargetWorker(runner, backend, info, clock=clock)
+    draft = HeadWorker(head, target, shares_pages=True)
+    for timed, seconds_of in ((runner, machine.target_s), (head.runner, machine.draft_s)):
+        timed.forward = partial(_timed, timed.forward, seconds_of, clock)
+    return target, draft
+
+
+def _timed(forward, seconds_of, clock, chunks):
+    logits = forward(chunks)
+    num_tokens = sum(len(chunk.tokens) for chunk in chunks)
+    clock.spend(seconds_of(num_tokens, sum(chunk.cache.len for chunk in chunks)))
+    return logits
+
+
 def _worker(kind, role, recording, seconds_of, clock):
     runner = RecordedRunner(recording, seconds_of, clock)
-    info = WorkerInfo(
+    info = _info(role, runner)
+    backend = backend_for(recording.runner.loaded.model.device)
+    if kind is DraftWorker:
+        return DraftWorker(runner, backend, info, runner.vocab_size, clock=clock)
+    return TargetWorker(runner, backend, info, clock=clock)
+
+
+def _info(role, runner):
+    return WorkerInfo(
         role=role,
         pid=1,
         model=role,
@@ -214,10 +255,6 @@ def _worker(kind, role, recording, seconds_of, clock):
         page_size=PAGE_SIZE,
         num_pages=runner.pool.num_pages,
     )
-    backend = backend_for(recording.runner.loaded.model.device)
-    if kind is DraftWorker:
-        return DraftWorker(runner, backend, info, runner.vocab_size, clock=clock)
-    return TargetWorker(runner, backend, info, clock=clock)
 
 
 def _take(device, seconds, now):

@@ -9,12 +9,14 @@ from toy_heads import (
     VOCAB,
     after,
     cycling_target,
+    eagle3_of_state,
     eagle3_tensors,
     eagle_tensors,
     in_speculators_layout,
     in_vllm_layout,
     medusa_tensors,
     save_head,
+    turning_target,
 )
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
@@ -123,6 +125,21 @@ def test_the_order_of_what_it_reads_is_found(kind, is_reversed, tmp_path):
     way, share = head.scores[0]
     assert share == 1.0
     assert ("state, embedding" in way.split(";")[1]) == is_reversed
+    assert head.scores[-1][1] < 0.1
+
+
+@pytest.mark.parametrize("told", [[0, 3, 4], [1, 3, 4]])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_states_before_or_behind_a_layer_are_found(told, sign, tmp_path):
+    """A config's number means one or the other; here they are opposites."""
+    model = turning_target()
+    config = CONFIG | {"eagle_aux_hidden_state_layer_ids": told}
+    path = save_head(tmp_path / "head", config, eagle3_of_state(model, sign))
+    head = load_head("eagle3", str(path), Runner(from_model(model), num_tokens=512), 0.2)
+    way, share = head.scores[0]
+    assert share == 1.0
+    meant = told if (-1) ** told[0] == sign else [each + 1 for each in told]
+    assert way.startswith(f"states {', '.join(map(str, meant))};")
     assert head.scores[-1][1] < 0.1
 
 
