@@ -101,8 +101,8 @@ def _best(tried: list[Convention], share_of: Callable[[Convention], float]) -> S
 
 def _check(name: str, scores: Scores, min_score: float) -> None:
     """Raises ModelRefused where the best is not good enough."""
-    for way, share in scores:
-        log.info("%s: %.3f of first tokens right with %s", name, share, way)
+    told = "; ".join(f"{share:.3f} with {way}" for way, share in scores)
+    log.info("%s: first tokens right: %s", name, told)
     way, share = scores[0]
     if share < min_score:
         raise ModelRefused(
