@@ -4,12 +4,13 @@ Knows nothing of where values come from (`sources`) nor of models and machines (
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from outrider.actors.engine.config import EngineOptions
-from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_target
+from outrider.actors.errors import InvalidConfig
+from outrider.cluster.config.demo_models import DEMO, demo_draft, demo_head, demo_target
 from outrider.cluster.config.hub_name import hub_name
 
 NO_DRAFT = "none"
@@ -215,6 +216,16 @@ class Config(_Section):
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """What says something only together. Raises InvalidConfig."""
+        if self.engine.head and self.draft_path is not None:
+            raise InvalidConfig(
+                f"Got the drafter {self.engine.head} and the draft model {self.model.draft}, "
+                "accepted: one of them"
+            )
+        return self
+
     @property
     def draft_path(self) -> Path | None:
         """The draft's directory, if there is a draft; a head takes the place of one by default."""
@@ -226,4 +237,6 @@ class Config(_Section):
     def head_path(self) -> Path | None:
         """The directory of the head that drafts, if one does."""
         head = self.engine.chosen_head
-        return Path(head.value) if head is not None and head.kind.needs_value else None
+        if head is None or not head.kind.needs_value:
+            return None
+        return demo_head(head.kind.name) if head.value == DEMO else Path(head.value)

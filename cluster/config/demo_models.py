@@ -15,6 +15,11 @@ def demo_target() -> Path:
     return Path(__file__).parents[1] / DEMO / "target"
 
 
+def demo_head(kind: str) -> Path:
+    """A head of the target, 'eagle3' or 'medusa'."""
+    return Path(__file__).parents[1] / DEMO / kind
+
+
 def demo_draft() -> Path:
     """The draft distilled from it."""
     return Path(__file__).parents[1] / DEMO / "draft"

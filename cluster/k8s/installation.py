@@ -110,8 +110,9 @@ class Installation:
     def _models(self) -> list[str]:
         """Those that are no part of the image."""
         chosen = [self.config.model.target, self.config.model.draft]
-        if (head := self.config.head_path) is not None:
-            chosen.append(str(head))
+        head = self.config.engine.chosen_head
+        if head is not None and head.kind.needs_value:
+            chosen.append(head.value)
         return [model for model in chosen if model not in (None, NO_DRAFT, DEMO)]
 
     def _check_workers(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from outrider.actors.errors import ModelRefused
 from outrider.actors.spec_decode.drafters.registry import ChosenDrafter, Place
 from outrider.cluster.config.config import Config
+from outrider.cluster.config.demo_models import DEMO, demo_head
 from outrider.cluster.config.hub_name import hub_name, of_snapshot
 from outrider.cluster.models.hub import fetch, fetch_head
 from outrider.cluster.models.model_files import check_model
@@ -38,7 +39,8 @@ def with_local_models(config: Config, report: Report) -> Config:
 def _local_drafter(chosen: ChosenDrafter, report: Report) -> str:
     """As `engine.drafters` has it, a head by its folder. Raises ModelRefused."""
     if chosen.kind.place is Place.TARGET and chosen.kind.needs_value:
-        path = local_head(chosen.value, report)
+        value = str(demo_head(chosen.kind.name)) if chosen.value == DEMO else chosen.value
+        path = local_head(value, report)
         return str(replace(chosen, value=str(path.resolve())))
     return str(chosen)
 
@@ -49,7 +51,8 @@ def local_head(value: str, report: Report) -> Path:
         return fetch_head(name, report)
     if not Path(value).is_dir():
         raise ModelRefused(
-            f"Got the head {value}, expected a directory, or a name on the hub: org/name[@revision]"
+            f"Got the head {value}, expected a directory, 'demo', or a name on the hub: "
+            "org/name[@revision]"
         )
     return Path(value)
 

@@ -238,3 +238,16 @@ async def test_a_state_of_another_token_is_seen_in_what_is_accepted(right, monke
     assert await output(engine, speculating(asked[0], k=4)) == (await alone(engine, asked))[0]
     assert engine.statistics.snapshot().acceptance_rate < 0.1
     await engine.stop()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "early_exit"])
+async def test_in_bf16_too(right, kind):
+    target, heads = right
+    engine = await started(target, (heads[kind],), dtype="bfloat16", numerics="fast")
+    sampling = SamplingParams(0.0, max_tokens=40, ignores_eos=True)
+    asked = [Request((5 + at, after(5 + at)), sampling, seed=at) for at in range(3)]
+    expected = await alone(engine, asked)
+    got = await asyncio.gather(*(output(engine, speculating(each, k=4)) for each in asked))
+    assert [ids for ids, *_ in got] == [ids for ids, *_ in expected]
+    assert engine.statistics.snapshot().acceptance_rate > 0.9
+    await engine.stop()

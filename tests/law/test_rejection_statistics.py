@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from architectures import DEMO
 from kernels.statistics import chi_square_odds
 from unreliable import UnreliableExecutor
 
@@ -29,6 +30,12 @@ NUM_REQUESTS, LENGTH, TOP_K, TEMPERATURE = 6000, 4, 3, 1.6
 ENOUGH = 1200  # accepted, and rejected, for the odds to say anything
 PROMPT = "You can"
 LIMIT = 1e-6
+HEAD = f"eagle3:{DEMO / 'eagle3'}"
+PLACES = {
+    "ahead": {"is_colocated": False, "drafters": USUAL_DRAFTERS},
+    "in turns": {"is_colocated": True, "drafters": USUAL_DRAFTERS},
+    "a head": {"is_colocated": "auto", "has_draft": False, "drafters": (HEAD, "ngram")},
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +61,14 @@ def joint(models):
     return tuple(prompt), found
 
 
-async def odds(engine_of, joint, is_colocated, k=3):
+async def odds(engine_of, joint, place, k=3):
     prompt, probs = joint
     counts = dict.fromkeys(probs, 0)
     sampling = SamplingParams(
         temperature=TEMPERATURE, top_k=TOP_K, max_tokens=LENGTH, ignores_eos=True
     )
     rule = SpeculationParams(k=k, verification=VerificationMode.REJECTION)
-    config = {"is_colocated": is_colocated, "drafters": USUAL_DRAFTERS}
+    config = dict(PLACES[place])
     config["executor"] = UnreliableExecutor(5, trouble=0.2)
     async with engine_of("demo", "own", **config) as engine:
 
@@ -103,21 +110,21 @@ def share(node):
     return node.row.probs[node.row.ids.index(node.token)]
 
 
-@pytest.mark.parametrize("is_colocated", [False, True], ids=["ahead", "in turns"])
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("k", [3, None])
-async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k, is_colocated):
+async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k, place):
     if k is None:  # as on a machine where drafting pays, and never plainly to compare
         monkeypatch.setattr(price.Price, "of", lambda self, num_tokens: 0.02)
         monkeypatch.setattr(price_controller, "DOUBTFUL", 0.0)
-    found, snapshot = await odds(engine_of, joint, is_colocated, k)
+    found, snapshot = await odds(engine_of, joint, place, k)
     assert found > LIMIT
     assert snapshot.num_accepted > ENOUGH
     assert snapshot.num_drafted - snapshot.num_accepted > ENOUGH
 
 
-@pytest.mark.parametrize("is_colocated", [False, True], ids=["ahead", "in turns"])
+@pytest.mark.parametrize("place", ["ahead", "in turns"])
 @pytest.mark.parametrize("plant", [turns_rows_round, proposes_the_likely_only])
-async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant, is_colocated):
+async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant, place):
     plant(monkeypatch)
-    found, _ = await odds(engine_of, joint, is_colocated)
+    found, _ = await odds(engine_of, joint, place)
     assert found < LIMIT

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from simulator.machines import MACHINES, Machine, flat
-from simulator.policies import Setting, plain, present
+from simulator.policies import OF_HEADS, Setting, plain, present
 from simulator.recorded_runner import ROOT, RecordedRunner
 from simulator.texts import Texts
 from simulator.virtual_worker import Device, VirtualWorker
@@ -293,3 +293,16 @@ def test_a_draft_that_is_made_up_agrees_as_often_as_it_says():
     counts = run(world(text="agrees 0.8"), fixed(LOCKSTEP, 1), 20, 400).counts
     deviation = (0.8 * 0.2 / counts.num_drafted) ** 0.5
     assert abs(counts.acceptance_rate - 0.8) < 4 * deviation
+
+
+def test_a_head_drafts_beside_copies():
+    """The models themselves, in the machine's seconds: the same text, and faster than none."""
+    where = World(MACHINES["h100-8b-head"], text_of("questions, head"), 0.0, 1)
+    alone, together = (
+        run(where, *OF_HEADS[name](where.machine, False)) for name in ("none", "present")
+    )
+    assert {which: together.texts[which] for which in alone.texts.keys() & together.texts} == {
+        which: alone.texts[which] for which in alone.texts.keys() & together.texts
+    }
+    assert together.tokens_per_s > 1.3 * alone.tokens_per_s
+    assert together.counts.events["nodes_accepted", "eagle3"] > 30

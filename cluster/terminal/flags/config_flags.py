@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from outrider.actors.lookahead.round_report import EAGLE3, MEDUSA
 from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.cluster.config import sources
 from outrider.cluster.config.config import Config
+from outrider.cluster.config.demo_models import DEMO
 from outrider.cluster.config.sources import Setting, Settings
 
 Target = Annotated[
@@ -27,7 +29,8 @@ Drafter = Annotated[
     typer.Option(
         "--drafter",
         help="What drafts beside copies and past texts: medusa:PATH, eagle:PATH, eagle3:PATH (a "
-        "directory, or a name on the hub) or early_exit[:LAYERS].",
+        "directory, or a name on the hub; 'medusa' and 'eagle3' alone are the demo's) or "
+        "early_exit[:LAYERS].",
     ),
 ]
 K = Annotated[str | None, typer.Option("--k", help="Drafted tokens a round, to start with.")]
@@ -45,6 +48,7 @@ Assignments = Annotated[
     ),
 ]
 
+OF_DEMO = (EAGLE3, MEDUSA)  # heads of the demo's target, where no other is named
 KEYS = {
     "target": "model.target",
     "draft": "model.draft",
@@ -62,7 +66,8 @@ def beside_the_usual(drafters: list[str] | None) -> Settings:
     """What --drafter adds, if it was given."""
     if not drafters:
         return {}
-    every = (*USUAL_DRAFTERS, *(each for each in drafters if each not in USUAL_DRAFTERS))
+    named = [f"{each}:{DEMO}" if each in OF_DEMO else each for each in drafters]
+    every = (*USUAL_DRAFTERS, *(each for each in named if each not in USUAL_DRAFTERS))
     return {"engine.drafters": Setting(",".join(every), "--drafter", is_text=True)}
 
 

@@ -215,3 +215,35 @@ def test_nothing_is_left_open(tmp_path):
     target, head = loaded(tmp_path, "eagle3")
     assert target.num_free_pages == target.pool.num_pages == 32
     assert head.runner.num_free_pages == head.runner.pool.num_pages
+
+
+@pytest.mark.parametrize("layout", ["eagle", "eagle3", "eagle3, of 50 ids"])
+def test_compiled_code_computes_what_torch_does(layout, tmp_path):
+    """Over random numbers, a tree and a text in pieces."""
+    kind, config, tensors = LAYOUTS[layout]
+    generator = torch.Generator().manual_seed(4)
+    drawn = {
+        name: torch.randn(tensor.shape, generator=generator) / HIDDEN**0.5
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in tensors.items()
+    }
+    path = save_head(tmp_path / "head", config, drawn)
+    found = []
+    for is_compiled in (True, False):
+        target = runner()
+        head = load_head(kind, str(path), target, 0.0).runner
+        assert head._compiled is not None
+        head._compiled = head._compiled if is_compiled else None
+        source, cache = target.open(), head.open()
+        target.forward([Segment(source, TEXT, 0)])
+        head.follow(cache, lambda source=source: source)
+        rows = [head.forward([Segment(cache, TEXT[:3], 2)])]
+        rows.append(head.forward([Segment(cache, TEXT[3:], 1, [-1], root=4)]))
+        rows.append(head.forward([Segment(cache, [9, 8, 7], 3, [-1, 0, 0, 0], root=4)]))
+        rows.append(head.forward([Segment(cache, [6], 1, [-1, 0, 0, 0, 2], root=4)]))
+        found.append(torch.cat(rows))
+    is_known = found[0].isfinite()
+    assert torch.equal(is_known, found[1].isfinite())
+    assert torch.allclose(found[0][is_known], found[1][is_known], atol=1e-4)
+    assert found[0][is_known].std() > 0.1

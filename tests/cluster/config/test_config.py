@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.cluster.api.service import ApiLimits
 from outrider.cluster.config.config import Config
+from outrider.cluster.config.demo_models import demo_head
 from outrider.cluster.config.sources import Setting, fields, from_assignments, load
 from outrider.cluster.deploy.launch import check_keys, for_this_machine, requiring_keys
 from outrider.cluster.deploy.settings import api_limits, engine_config, max_requests, policy
+from outrider.cluster.models.local_models import with_local_models
+from outrider.cluster.terminal.flags.config_flags import load_config
 
 
 def write(folder: Path, text: str) -> Path:
@@ -109,6 +113,30 @@ def test_models_resolve(model: dict[str, Any], target: str, draft: str | None, n
     assert resolved.target_path.name == target
     assert (resolved.draft_path and resolved.draft_path.name) == draft
     assert resolved.served_name == name
+
+
+@pytest.mark.parametrize(
+    ("drafters", "draft", "head"),
+    [
+        (["eagle3"], None, "eagle3"),
+        (["medusa:/heads/mine"], None, "mine"),
+        (["early_exit:9"], None, None),
+        (["ngram"], "draft", None),
+    ],
+)
+def test_a_head_takes_the_place_of_a_draft(
+    drafters: list[str], draft: str | None, head: str | None
+) -> None:
+    config = load_config(None, None, drafters=drafters)
+    assert config.engine.drafters[:4] == USUAL_DRAFTERS
+    assert (config.draft_path and config.draft_path.name) == draft
+    assert (config.head_path and config.head_path.name) == head
+    if config.engine.head:
+        with pytest.raises(InvalidConfig, match="and the draft model demo, accepted: one of them"):
+            load_config(None, None, drafters=drafters, draft="demo")
+    if head == "eagle3":
+        found = with_local_models(config, print).engine.head
+        assert found == f"eagle3:{demo_head('eagle3')}"
 
 
 def test_the_demo_pair_is_there() -> None:

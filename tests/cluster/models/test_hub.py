@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cluster.models.hub_server import SHA, TOKEN, Hub, Repository, hub_server
 
-from outrider.cluster.config.demo_models import demo_draft
+from outrider.cluster.config.demo_models import demo_draft, demo_head
 from outrider.cluster.config.hub_name import HubName, hub_name, of_snapshot
 from outrider.cluster.models import download_lines
 
@@ -22,12 +22,16 @@ FETCH = """
 import sys
 from pathlib import Path
 from outrider.actors.errors import OutriderError
-from outrider.cluster.models.local_models import local_model
+from outrider.cluster.models.local_models import local_head, local_model
 try:
-    print(local_model("target", Path(sys.argv[1]), lambda line: print(line, file=sys.stderr)))
+    if sys.argv[2] == "head":
+        print(local_head(sys.argv[1], lambda line: print(line, file=sys.stderr)))
+    else:
+        print(local_model("target", Path(sys.argv[1]), lambda line: print(line, file=sys.stderr)))
 except OutriderError as error:
     print(f"{type(error).__name__}: {error}")
 """
+HEAD_FILES = ("config.json", "model.safetensors")
 EXTRA = ("consolidated.safetensors", "original/params.safetensors", "pytorch_model.bin", "x.py")
 
 
@@ -46,11 +50,11 @@ Fetch = Callable[..., tuple[str, str]]
 def fetch(hub: Hub, tmp_path: Path) -> Fetch:
     """(what was printed, progress) of fetching a name with these variables set."""
 
-    def run(name: str = NAME, **environment: str) -> tuple[str, str]:
+    def run(name: str = NAME, what: str = "model", **environment: str) -> tuple[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING"))}
         own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
         done = subprocess.run(
-            [sys.executable, "-c", FETCH, name],
+            [sys.executable, "-c", FETCH, name, what],
             env=kept | own | environment,
             capture_output=True,
             text=True,
@@ -98,6 +102,17 @@ def test_what_the_index_names_is_fetched(hub: Hub, fetch: Fetch) -> None:
     hub.repositories["acme/other"] = hub.repositories[NAME]
     said, _ = fetch("acme/other")
     assert said.startswith(f"ModelRefused: Got acme/other without {shards[1]}, expected a model")
+
+
+def test_a_heads_config_and_weights_are_fetched(hub: Hub, fetch: Fetch) -> None:
+    files = {name: (demo_head("eagle3") / name).read_bytes() for name in HEAD_FILES}
+    hub.repositories["acme/head"] = Repository(files | {"pytorch_model.bin": b"no"})
+    folder, said = fetch("acme/head", "head")
+    assert {path.name for path in Path(folder).iterdir()} == set(HEAD_FILES)
+    assert "the head acme/head" in said
+    hub.repositories["acme/pickled"] = Repository({"pytorch_model.bin": b"no"})
+    assert "without *.safetensors" in fetch("acme/pickled", "head")[0]
+    assert "acme/none" in fetch("acme/none", "head")[0]
 
 
 def test_a_name_that_is_not_there(fetch: Fetch) -> None:

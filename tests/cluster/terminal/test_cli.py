@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from outrider.cluster.cli import app
-from outrider.cluster.config.demo_models import demo_draft
+from outrider.cluster.config.demo_models import demo_draft, demo_head
 
 runner = CliRunner()
 
@@ -132,6 +132,20 @@ def test_check_says_what_the_models_take() -> None:
     result = runner.invoke(app, ["check", "--set", "engine.kv_tokens=1000000000"])
     assert result.exit_code == 2
     assert "✗ memory: Got engine.kv_tokens=1000000000, which take" in result.stderr
+
+
+def test_check_says_what_a_head_is(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["check", "--drafter", "eagle3"])
+    assert result.exit_code == 0, result.output
+    assert "a head of kind eagle3 in" in result.output
+    result = runner.invoke(app, ["check", "--drafter", f"medusa:{demo_head('eagle3')}"])
+    assert result.exit_code == 2
+    assert f"accepted: eagle3:{demo_head('eagle3')}" in result.output
+    result = runner.invoke(app, ["check", "--drafter", f"medusa:{tmp_path}"])
+    assert "got no *.safetensors" in result.output
+    result = runner.invoke(app, ["check", "--drafter", "early_exit", "--draft", "demo"])
+    assert result.exit_code == 2
+    assert "the draft model demo, accepted: one of them" in result.output
 
 
 def test_check_compares_tokenizers(tmp_path: Path) -> None:
