@@ -1,0 +1,113 @@
+"""What each drafter is worth to the demo's target, over plain decoding: one stream, in one process.
+
+    PYTHONPATH=tests/benches python tests/benches/heads.py [--pairs 9] [--drafters NAME ...]
+        [--temperature T] [--threads N]
+
+Drafters: draft (the demo's model), eagle3, medusa, early_exit. Plain and drafted turns alternate
+on the same engine, ABBA; all write the same text: that is asserted. Ratios of seconds: the median
+of the pairs, and a 90 % interval by bootstrap. What is said of a target "without a draft" is of one
+stream and this machine; acceptance is of tokens judged, trees' siblings among them.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import time
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
+
+from rich.console import Console
+from rich.progress import track
+
+from outrider.actors.engine.config import EngineConfig, EngineOptions
+from outrider.actors.engine.engine import Engine
+from outrider.actors.executor.executor import InlineExecutor
+from outrider.actors.scheduling.request import Request
+from outrider.actors.scheduling.sampling_params import SamplingParams, SpeculationParams
+from outrider.cluster.bench.prompts import NAMES
+
+DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
+NUM_ASKED, NUM_TOKENS = 16, 96
+DRAFTERS = {
+    "draft": ("draft",),
+    "eagle3": (f"eagle3:{DEMO / 'eagle3'}",),
+    "medusa": (f"medusa:{DEMO / 'medusa'}",),
+    "early_exit": ("early_exit",),
+}
+
+
+def asked():
+    lines = (DEMO / "held_out.txt").read_text("utf-8").splitlines()
+    return {
+        "questions": [f"What does {name} do?" for name in NAMES[:NUM_ASKED]],
+        "held-out": lines[:: len(lines) // NUM_ASKED][:NUM_ASKED],
+    }
+
+
+async def turn(engine, texts, temperature, *, is_plain):
+    """Seconds, and all ids."""
+    sampling = SamplingParams(temperature, max_tokens=NUM_TOKENS, ignores_eos=True)
+    speculation = SpeculationParams(is_enabled=not is_plain)
+    began, ids = time.perf_counter(), []
+    for number, text in enumerate(texts):
+        prompt = engine.tokenizer.render_chat([{"role": "user", "content": text}])
+        request = Request(tuple(prompt), sampling, seed=number, speculation=speculation)
+        ids += [i async for chunk in engine.generate(request) for i in chunk.token_ids]
+    return time.perf_counter() - began, ids
+
+
+async def ratios_of(engine, texts, args, title):
+    found, expected = [], None
+    engine.statistics.reset()
+    for pair in track(range(args.pairs), title, console=Console(stderr=True)):
+        seconds = {}
+        for is_plain in (True, False) if pair % 2 else (False, True):
+            took, ids = await turn(engine, texts, args.temperature, is_plain=is_plain)
+            assert ids == (expected := expected or ids), f"{title} wrote another text"
+            seconds[is_plain] = took
+        found.append(seconds[True] / seconds[False])
+    return found
+
+
+def interval(ratios):
+    """Of the median, 90 % by bootstrap."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[100], medians[1899]
+
+
+async def compare(args):
+    console = Console(width=120)
+    for name in args.drafters:
+        draft = DEMO / "draft" if name == "draft" else None
+        options = EngineOptions(
+            numerics="exact", num_threads=args.threads, drafters=DRAFTERS[name], kv_tokens=8192
+        )
+        engine = await Engine.start(EngineConfig(DEMO / "target", draft, options), InlineExecutor())
+        for kind, texts in asked().items():
+            await turn(engine, texts, args.temperature, is_plain=False)
+            ratios = await ratios_of(engine, texts, args, f"{name}, {kind}")
+            low, high = interval(ratios)
+            told = engine.statistics.snapshot()
+            console.print(
+                f"{name}, {kind}, T={args.temperature:g}: {statistics.median(ratios):.2f} of plain "
+                f"({low:.2f} to {high:.2f}); {told.acceptance_rate:.0%} of judged tokens accepted, "
+                f"a step {1e3 * told.draft_step_s / max(1, told.num_draft_passes):.2f} ms"
+            )
+        await engine.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--threads", type=int, default=1)
+    asyncio.run(compare(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
