@@ -150,6 +150,14 @@ def config_of(folder: Path) -> dict[str, Any]:
     return {**config, **layer} if isinstance(layer, dict) else config
 
 
+def made_for(config: dict[str, Any]) -> str:
+    """The target that a head's config names, if it does."""
+    speculators = config.get("speculators_config")
+    verifier = speculators.get("verifier") if isinstance(speculators, dict) else None
+    named = verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    return str(named or config.get("base_model_name_or_path") or "")
+
+
 def load_checkpoint(folder: Path, dtype: torch.dtype, device: str) -> HeadCheckpoint:
     """Its tensors: those of numbers in this type. Raises ModelRefused."""
     kind = kind_of(folder, shapes_of(folder))

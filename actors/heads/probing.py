@@ -22,12 +22,9 @@ from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.taps import Taps
 
-NUM_TEXTS, NUM_DRAWN, NUM_GREEDY, PROBE_TOKENS = (
-    8,
-    4,
-    32,
-    1024,
-)  # that begin by chance, and go on as the target would
+NUM_TEXTS = 8
+NUM_DRAWN, NUM_GREEDY = 4, 32  # tokens: a text begins by chance, and goes on as the target would
+PROBE_TOKENS = 1024  # in the pool meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +41,12 @@ def probe_text(runner: Runner, boundaries: set[int]) -> ProbeText:
     """Nothing may be open: the runner has another pool while it writes."""
     num_tokens = runner.pool.num_pages * runner.pool.page_size
     runner.resize(PROBE_TOKENS)
-    generator = torch.Generator().manual_seed(0)
-    caches = [runner.open() for _ in range(NUM_TEXTS)]
-    config = runner.loaded.model.config.get_text_config()
-    starts = (config.bos_token_id, *runner.loaded.eos_ids, 0)
-    first = next(start for start in starts if isinstance(start, int))
-    ids = torch.full((NUM_TEXTS, 1), first)
-    length = min(NUM_DRAWN + NUM_GREEDY, runner.context_len - 1)
-    for at in range(length):
-        logits = runner.forward(
-            [Segment(c, [int(t)]) for c, t in zip(caches, ids[:, -1], strict=True)]
-        )
-        if at < NUM_DRAWN:
-            drawn = torch.multinomial(logits.float().softmax(-1).cpu(), 1, generator=generator)
-        else:
-            drawn = logits.argmax(-1, keepdim=True).cpu()
-        ids = torch.cat((ids, drawn), 1)
-    for cache in caches:
-        runner.close(cache)
-    order = sorted(boundaries)
+    ids = _written(runner)
+    order, num = sorted(boundaries), ids.shape[1]
     hidden = runner.loaded.model.get_input_embeddings().weight.shape[1]
     if order:
         runner.tap(Taps(tuple(order), len(order) * hidden, lambda states: states))
     caches = [runner.open() for _ in range(NUM_TEXTS)]
-    num = ids.shape[1]
     chunks = [Segment(c, text, num) for c, text in zip(caches, ids.tolist(), strict=True)]
     best = runner.forward(chunks).argmax(-1).view(NUM_TEXTS, num)
     states = {}
@@ -83,6 +62,27 @@ def probe_text(runner: Runner, boundaries: set[int]) -> ProbeText:
     runner.tap(None)
     runner.resize(num_tokens)
     return ProbeText(ids.to(best.device), best, states)
+
+
+def _written(runner: Runner) -> torch.Tensor:
+    """What the target says behind its first id, or its last [N, T]."""
+    generator = torch.Generator().manual_seed(0)
+    config = runner.loaded.model.config.get_text_config()
+    starts = (config.bos_token_id, *runner.loaded.eos_ids, 0)
+    first = next(start for start in starts if isinstance(start, int))
+    caches = [runner.open() for _ in range(NUM_TEXTS)]
+    ids = torch.full((NUM_TEXTS, 1), first)
+    for at in range(min(NUM_DRAWN + NUM_GREEDY, runner.context_len - 1)):
+        last = zip(caches, ids[:, -1:].tolist(), strict=True)
+        logits = runner.forward([Segment(cache, token) for cache, token in last]).cpu()
+        if at < NUM_DRAWN:
+            drawn = torch.multinomial(logits.float().softmax(-1), 1, generator=generator)
+        else:
+            drawn = logits.argmax(-1, keepdim=True)
+        ids = torch.cat((ids, drawn), 1)
+    for cache in caches:
+        runner.close(cache)
+    return ids
 
 
 def conventions(checkpoint: HeadCheckpoint, target: TargetParts) -> Iterator[Convention]:
@@ -104,11 +104,8 @@ def _states(checkpoint: HeadCheckpoint, target: TargetParts) -> list[tuple[int, 
     """Of EAGLE-3: those that the config names, taken as what goes into a layer and as what comes
     out of it; else those that all published heads read.
     """
-    num, last, config = (
-        EagleSizes.of(checkpoint, target).num_states,
-        target.num_layers,
-        checkpoint.config,
-    )
+    num, last = EagleSizes.of(checkpoint, target).num_states, target.num_layers
+    config = checkpoint.config
     inner = config.get("eagle_config")
     told = config.get("eagle_aux_hidden_state_layer_ids") or (
         inner.get("eagle_aux_hidden_state_layer_ids") if isinstance(inner, dict) else None

@@ -114,14 +114,16 @@ def _draft(config: Config) -> str:
         return _model("draft", config.draft_path)
     if path is None:
         return f"{head}: the target's own first layers"
-    from outrider.actors.heads.checkpoint import kind_of, shapes_of
+    from outrider.actors.heads.checkpoint import config_of, kind_of, made_for, shapes_of
 
     if (name := hub_name(str(path))) is not None:
         path = fetch_head(name, report)
     kind = kind_of(path, shapes_of(path))
     if kind != head.kind.name:
         raise ModelRefused(f"Got {head}, whose tensors are of {kind}, accepted: {kind}:{path}")
-    return f"a head of kind {kind} in {path}; --load tries what it was trained on"
+    target = made_for(config_of(path))
+    of = f", made for {target}" if target else ""
+    return f"a head of kind {kind} in {path}{of}; --load tries what it was trained on"
 
 
 def _pair(config: Config) -> str:

@@ -25,6 +25,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.target_parts import TargetParts
 from outrider.actors.heads.training.lesson import LESSONS, HeadLesson, LessonOutcome, Taught
 from outrider.actors.heads.training.muon import Muon
+from outrider.actors.lookahead.round_report import MEDUSA
 from outrider.actors.runner.model_loader import load_model
 
 HELD_OUT = 32  # texts, or a tenth
@@ -205,7 +206,10 @@ class HeadTraining:
         save_file(tensors, folder / "model.safetensors")
         (folder / "README.md").write_text(card(self.plan, shares, num_texts, steps))
         partial = folder / "config.partial"
-        partial.write_text(json.dumps(lesson.config, indent=1) + "\n")
+        named: dict[str, Any] = {"speculators_config": {"verifier": {"name_or_path": self.plan.target}}}
+        if self.plan.kind == MEDUSA:
+            named = {"base_model_name_or_path": self.plan.target}
+        partial.write_text(json.dumps(lesson.config | named, indent=1) + "\n")
         partial.replace(folder / "config.json")
         return folder
 

@@ -23,6 +23,7 @@ from outrider.actors.heads.checkpoint import (
     kind_of,
     kinds_of,
     load_checkpoint,
+    made_for,
     shapes_of,
 )
 from outrider.actors.heads.conversion import convert_head
@@ -94,6 +95,11 @@ def test_the_speculators_config_is_read_through(tmp_path):
     read = config_of(save_head(tmp_path / "head", config, tensors))
     assert read["num_attention_heads"] == CONFIG["num_attention_heads"]
     assert read["norm_before_residual"] is False
+    assert made_for(read) == ""
+    assert (
+        made_for({"speculators_config": {"verifier": {"name_or_path": "acme/big"}}}) == "acme/big"
+    )
+    assert made_for({"base_model_name_or_path": "acme/big"}) == "acme/big"
 
 
 class TestConversion:
