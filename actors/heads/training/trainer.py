@@ -206,7 +206,9 @@ class HeadTraining:
         save_file(tensors, folder / "model.safetensors")
         (folder / "README.md").write_text(card(self.plan, shares, num_texts, steps))
         partial = folder / "config.partial"
-        named: dict[str, Any] = {"speculators_config": {"verifier": {"name_or_path": self.plan.target}}}
+        named: dict[str, Any] = {
+            "speculators_config": {"verifier": {"name_or_path": self.plan.target}}
+        }
         if self.plan.kind == MEDUSA:
             named = {"base_model_name_or_path": self.plan.target}
         partial.write_text(json.dumps(lesson.config | named, indent=1) + "\n")
@@ -219,7 +221,7 @@ def optimizers_of(lesson: HeadLesson, rate: float) -> Optimizers:
     matrices = [
         tensor
         for name, tensor in lesson.tensors.items()
-        if tensor.dim() == 2 and not name.startswith("lm_head")
+        if tensor.dim() == 2 and "lm_head" not in name
     ]
     rest = [each for each in lesson.tensors.values() if not any(each is m for m in matrices)]
     return [
