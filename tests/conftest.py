@@ -13,6 +13,7 @@ SLOW = (
     "cluster/api/test_fuzz.py",
     "cluster/api/test_openapi_fuzz.py",
     "cluster/bench/test_commands.py",
+    "cluster/demo/test_train_head.py",
     "cluster/demo/test_training.py",
     "cluster/deploy/test_drain.py",
     "cluster/deploy/test_run.py",

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.actors.errors import InvalidConfig
+from outrider.cluster.config.demo_models import DEMO, demo_target
+from outrider.cluster.models.local_models import local_model
 from outrider.cluster.terminal.console import errors_in_a_line, report
 from outrider.cluster.terminal.flags import config_flags
 
 if TYPE_CHECKING:
     from outrider.actors.engine.engine import Engine
+    from outrider.actors.heads.training.plan import HeadPlan
     from outrider.cluster.demo.progress import DemoProgress
 
 AT_ONCE = 32  # texts written together
@@ -45,8 +48,12 @@ def train_head(
         if texts < 1 or rows < 1:
             raise InvalidConfig(f"Got --texts {texts} --rows {rows}, expected both at least 1")
         asked = _asked(prompts, texts, seed)
-        config = config_flags.load_config(None, None, target=target)
-        head = _train(folder, kind, config.model.target, asked, minutes, steps, rows, seed)
+        name = config_flags.load_config(None, None, target=target).model.target
+        path = demo_target() if name == DEMO else local_model("target", Path(name), report)
+        from outrider.actors.heads.training.plan import HeadPlan  # torch comes with it
+
+        plan = HeadPlan(kind, name, digest_of(path), seed, steps, minutes, rows)
+        head = _train(folder, plan, path, asked)
     report(f"serve it with --drafter {kind}:{head}")
 
 
@@ -65,29 +72,17 @@ def _asked(prompts: Path | None, num: int, seed: int) -> list[str]:
     return [lines[at % len(lines)] for at in range(num)]
 
 
-def _train(
-    folder: Path,
-    kind: str,
-    target: str,
-    asked: list[str],
-    minutes: float,
-    steps: int,
-    rows: int,
-    seed: int,
-) -> Path:
-    from outrider.actors.heads.training.trainer import HeadPlan, HeadTraining, read_texts
-    from outrider.cluster.config.demo_models import DEMO, demo_target
+def _train(folder: Path, plan: "HeadPlan", target: Path, asked: Many[str]) -> Path:
+    from outrider.actors.heads.training.plan import read_texts
+    from outrider.actors.heads.training.trainer import HeadTraining
     from outrider.cluster.demo.progress import DemoProgress
-    from outrider.cluster.models.local_models import local_model
 
-    path = demo_target() if target == DEMO else local_model("target", Path(target), report)
-    plan = HeadPlan(kind, target, digest_of(path), seed, steps, minutes, rows)
     with DemoProgress() as progress:
-        training = HeadTraining(folder, plan, path, progress)
+        training = HeadTraining(folder, plan, target, progress)
         written = folder / "texts.jsonl"
-        if len(read_texts(written)) < len(asked):
-            progress.stage("the target writes", len(asked), len(read_texts(written)))
-            asyncio.run(_write(path, asked, written, seed, progress))
+        if (num := len(read_texts(written))) < len(asked):
+            progress.stage("the target writes", len(asked), num)
+            asyncio.run(_write(target, asked, written, plan.seed, progress))
         return training.train(read_texts(written))
 
 
@@ -98,7 +93,7 @@ async def _write(
     from outrider.actors.engine.config import EngineConfig, EngineOptions
     from outrider.actors.engine.engine import Engine
     from outrider.actors.executor.executor import InlineExecutor
-    from outrider.actors.heads.training.trainer import append_texts, read_texts
+    from outrider.actors.heads.training.plan import append_texts, read_texts
 
     num_done = len(read_texts(file)) // AT_ONCE * AT_ONCE
     kept = read_texts(file)[:num_done]

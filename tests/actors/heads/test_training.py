@@ -11,12 +11,8 @@ import torch
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.training import trainer
-from outrider.actors.heads.training.trainer import (
-    HeadPlan,
-    HeadTraining,
-    append_texts,
-    read_texts,
-)
+from outrider.actors.heads.training.plan import HeadPlan, append_texts, read_texts
+from outrider.actors.heads.training.trainer import HeadTraining
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner

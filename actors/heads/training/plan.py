@@ -1,0 +1,95 @@
+"""What is trained, in which folder; and the texts that are learned from, as they are kept."""
+
+import json
+import os
+from collections.abc import Sequence as Many
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.training.lesson import LESSONS
+
+Text = tuple[list[int], int]  # ids, and how many of them are of the prompt
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPlan:
+    """All that the weights are a function of, but the texts. Raises InvalidConfig."""
+
+    kind: str
+    target: str  # its folder's name
+    digest: str  # of its files
+    seed: int = 0
+    steps: int = 0  # 0: as many as fit into `minutes`
+    minutes: float = 20.0
+    rows: int = 16  # texts of a step
+    rate: float = 3e-3
+
+    def __post_init__(self) -> None:
+        if self.kind not in LESSONS:
+            raise InvalidConfig(f"Got kind={self.kind!r}, accepted: {', '.join(LESSONS)}")
+        if self.steps < 0 or self.minutes <= 0 or self.rows < 1:
+            raise InvalidConfig(
+                f"Got steps={self.steps}, minutes={self.minutes}, rows={self.rows}, expected "
+                "at least 0, more than 0, at least 1"
+            )
+
+
+def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
+    """Make the folder this plan's own: what it holds, if that is the same training."""
+    path = folder / "plan.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_plan(folder, plan)
+        return plan
+    there = HeadPlan(**json.loads(path.read_text()))
+    wished = replace(plan, steps=plan.steps or there.steps)
+    differing = [n for n, value in asdict(wished).items() if asdict(there)[n] != value]
+    if differing:
+        got, held = (
+            ", ".join(f"{n}={asdict(each)[n]}" for n in differing) for each in (wished, there)
+        )
+        raise InvalidConfig(
+            f"Got {got}, but {folder} holds a training with {held}; expected the same, or another "
+            "folder"
+        )
+    return there
+
+
+def write_plan(folder: Path, plan: HeadPlan) -> None:
+    partial = folder / "plan.partial"
+    partial.write_text(json.dumps(asdict(plan), indent=1) + "\n")
+    partial.replace(folder / "plan.json")
+
+
+def card(plan: HeadPlan, shares: tuple[float, ...], num_texts: int, steps: int) -> str:
+    """A README.md for the head's folder."""
+    told = ", ".join(f"{share:.3f}" for share in shares)
+    return (
+        f"# A head of kind {plan.kind} for {plan.target}\n\n"
+        f"It guesses what {plan.target} will say, out of that model's hidden states. Trained by\n"
+        f"`outrider train-head` on {num_texts} texts of the target's own: {steps} steps of "
+        f"{plan.rows} texts, seed {plan.seed}.\n\n"
+        f"On texts that it never saw, the first token it guesses is right in so many places, the\n"
+        f"next behind it, and so on: {told}.\n\n"
+        f"    outrider serve --target {plan.target} --drafter {plan.kind}:FOLDER\n"
+    )
+
+
+def read_texts(path: Path) -> list[Text]:
+    """Those that are whole: a line may have been cut off."""
+    texts = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            ids, num_prompt = json.loads(line)
+        except ValueError:
+            break
+        texts.append(([int(each) for each in ids], int(num_prompt)))
+    return texts
+
+
+def append_texts(path: Path, texts: Many[Text]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(text) + "\n" for text in texts)
+        file.flush()
+        os.fsync(file.fileno())
