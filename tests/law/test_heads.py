@@ -221,12 +221,12 @@ def test_a_draft_model_and_a_head_are_refused():
 
 def reads_its_own_token(monkeypatch):
     """The state of the token itself, and not of the one before."""
-    states = HeadRunner._states
+    rows = HeadRunner._target_rows
 
     def mutant(self, cache, positions):
-        return states(self, cache, positions - 1)
+        return rows(self, cache, positions - 1)
 
-    monkeypatch.setattr(HeadRunner, "_states", mutant)
+    monkeypatch.setattr(HeadRunner, "_target_rows", mutant)
 
 
 async def test_a_state_of_another_token_is_seen_in_what_is_accepted(right, monkeypatch):

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.footprint import head_footprint
 from outrider.actors.sizing.footprint import Footprint, footprint
 from outrider.actors.sizing.memory import Pair, cpu_tokens, device_tokens
 from outrider.cluster.config.demo_models import demo_draft, demo_target
@@ -94,7 +95,31 @@ def test_the_heads_of_the_files_say_how_large_a_model_is(tmp_path: Path, name: s
     save_file({"c": torch.zeros(2, 2, 2).bfloat16()}, tmp_path / "2.safetensors")
     found = footprint(tmp_path)
     context_len = config.get("max_position_embeddings", config.get("n_positions"))
-    assert found == Footprint(15 + 7 + 8, kv_width, config["vocab_size"], context_len)
+    num_layers = config.get("num_hidden_layers", config.get("n_layer"))
+    width = config.get("hidden_size", config.get("n_embd"))
+    sizes = config["vocab_size"], context_len, num_layers, width
+    assert found == Footprint(15 + 7 + 8, kv_width, *sizes)
+
+
+@pytest.mark.parametrize(
+    ("head", "num_parameters", "kept"),
+    [
+        ("medusa:HEAD", 20, 4096),  # the states that it reads
+        ("eagle3:HEAD", 20, 4 * 4096),  # those, as many of its own, a layer's keys and values
+        ("early_exit:8", 0, 8 * 8 * 2 * 128),
+        ("early_exit", 0, 32 * 8 * 2 * 128 * 2 // 3),
+    ],
+)
+def test_a_head_is_as_large_as_what_it_keeps(
+    tmp_path: Path, head: str, num_parameters: int, kept: int
+) -> None:
+    config, _ = SHAPES["Llama 3.1 8B"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "head").mkdir()
+    save_file({"a": torch.zeros(4, 5)}, tmp_path / "head" / "model.safetensors")
+    found = head_footprint(head.replace("HEAD", str(tmp_path / "head")), tmp_path)
+    assert (found.num_parameters, found.kv_width) == (num_parameters, kept)
+    assert found.context_len == config["max_position_embeddings"]
 
 
 def test_what_is_not_understood_is_left_open(tmp_path: Path) -> None:
