@@ -1,7 +1,11 @@
 """Heads that were made for a target are accepted whole; those that were not are refused by name."""
 
+import json
+
 import pytest
 import torch
+from architectures import DEMO
+from safetensors.torch import load_file
 from toy_heads import (
     CONFIG,
     HIDDEN,
@@ -22,7 +26,7 @@ from toy_heads import (
 from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.heads.loading import load_head
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.runner.model_loader import from_model
+from outrider.actors.runner.model_loader import from_model, load_model
 from outrider.actors.runner.runner import Runner
 
 TARGET = cycling_target()
@@ -247,3 +251,31 @@ def test_compiled_code_computes_what_torch_does(layout, tmp_path):
     assert torch.equal(is_known, found[1].isfinite())
     assert torch.allclose(found[0][is_known], found[1][is_known], atol=1e-4)
     assert found[0][is_known].std() > 0.1
+
+
+def swapped(tensors):
+    """As one who has the state before the embedding would save it."""
+    for part in "qkv":
+        name = f"layers.0.self_attn.{part}_proj.weight"
+        tensors[name] = torch.cat(tensors[name].chunk(2, -1)[::-1], -1)
+
+
+@pytest.mark.parametrize("told", [{}, {"norm_before_residual": False}], ids=["norm", "no norm"])
+@pytest.mark.parametrize("ids", [[2, 17, 31], None, [5, 9, 20]], ids=str)
+@pytest.mark.parametrize("change", [None, swapped], ids=["as it is", "swapped"])
+def test_a_wrong_convention_of_a_trained_head_is_found_out(told, ids, change, tmp_path):
+    """Of the demo's: whatever its files say, it is run as it was trained."""
+    trained = DEMO / "eagle3"
+    config = json.loads((trained / "config.json").read_text()) | told
+    config["eagle_aux_hidden_state_layer_ids"] = ids
+    tensors = load_file(trained / "model.safetensors")
+    if change is not None:
+        change(tensors)
+    path = save_head(tmp_path / "head", config, tensors)
+    target = Runner(load_model(DEMO / "target"), num_tokens=512)
+    head = load_head("eagle3", str(path), target, 0.2)
+    way, share = head.scores[0]
+    order = "embedding, state" if change is None else "state, embedding"
+    assert way.startswith(f"states 2, 17, 31; {order}, normed residual"), head.scores
+    wrong = [each for name, each in head.scores if order not in name or "normed" not in name]
+    assert max(wrong) < share / 2
