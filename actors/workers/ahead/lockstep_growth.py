@@ -32,6 +32,7 @@ from outrider.actors.workers.ahead.growing_tree import (
 from outrider.actors.workers.draft import DraftWorker
 
 LIKELY = 0.5  # what is fed before anything was measured
+TRIED = 0.01  # of the time, for steps that by what is known are not worth it: else it stays so
 SMOOTHING = 1 / 8
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class LockstepGrowth:
         self._num_chosen = 0  # of those, in the last one
         self._fed: list[TreeNode] = []  # by the present step, for what it promises
         self._promised = self._brought = 1.0  # tokens, by steps
+        self._num_rested = 0  # rounds without a step
+        self._is_tried = False  # whether a step is made however little it is worth
         self._steps: list[StepRow] = []  # that the coordinator was not told of
         self._stops: list[StopRow] = []
 
@@ -69,6 +72,9 @@ class LockstepGrowth:
         num_prompt_tokens = sum(row.num_tokens for row in verify.prefill)
         self._num_tokens = sum(1 + len(row.tokens) for row in verify.rows) + num_prompt_tokens
         self._turns = {turn.grow.seq_id: turn for turn in message.turns}
+        self._num_rested += 1
+        step_s = self._grower.curve.at(1)
+        self._is_tried = self._num_rested * TRIED > message.rate * step_s > 0
         for turn in message.turns:
             self._go_on(turn.grow, is_waiting=False)
         for row in message.waiting:
@@ -83,6 +89,7 @@ class LockstepGrowth:
             num_behind = 0
             self._stops += (StopRow(r.seq_id, r.stop) for r in told.rows if r.stop is not None)
             if told.num_tokens:
+                self._num_rested, self._is_tried = 0, False
                 self._steps.append(StepRow(told.num_tokens, told.started_s, told.step_s))
             cost = self._cost
             for node in self._fed:
@@ -206,8 +213,8 @@ class LockstepGrowth:
         typical, rate, curve = self._grower.chances.typical, self._price.rate, self._grower.curve
         if not rate:
             return sum(node.chance > LIKELY for node, _ in found)
-        if not self._grower.is_timed:
-            rate = 0.0  # a step is tried
+        if self._is_tried or not self._grower.is_timed:
+            rate = 0.0
         cost, trust = self._cost, self._brought / self._promised
         before_s = curve.at(num_chosen) if num_chosen else 0.0
         best, worth, total, promised = 0, 0.0, 0.0, 0.0
