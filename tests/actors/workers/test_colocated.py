@@ -247,17 +247,12 @@ def test_a_draft_that_has_gone_elsewhere_costs_no_round_either(pair):
 def test_bad_luck_is_not_for_ever(pair):
     """What lately brought nothing is tried again, in a hundredth of the time."""
     clock = itertools.count()
-    pair._draft.grower._clock = lambda: float(next(clock))
-    list(
-        play(pair, is_ahead=True, num_rounds=12, is_priced=True, price={"rate": 0.2, "curve": FLAT})
-    )
-    pair._growth._brought = 1e-9
-    sizes = counted(started())
+    pair._draft.grower._clock = lambda: float(next(clock))  # a second a step
     price = {"rate": 0.2, "curve": FLAT}
-    growth = pair._growth
-    rests = [growth._num_rested]
+    list(play(pair, is_ahead=True, num_rounds=12, is_priced=True, price=price))
+    tried = []
     for _ in range(60):
-        growth.begin(asked([], **price))
-        rests.append(growth._num_rested)
-    assert growth._is_tried
-    assert not sizes
+        pair._growth.begin(asked([], **price))  # nobody is there to draft for
+        tried.append(pair._growth._is_tried)
+    assert not any(tried[:15])
+    assert all(tried[25:])
