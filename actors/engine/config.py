@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.lookahead.round_report import DRAFT, EARLY_EXIT
+from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.scheduling.sampling_params import MAX_K, VerificationMode
 from outrider.actors.sizing.machine import num_cores
 from outrider.actors.spec_decode.drafters.registry import (
@@ -237,14 +237,17 @@ class EngineConfig:
         return self.draft if Place.DRAFT in kinds else None
 
     @property
-    def growing(self) -> str:
+    def drafter(self) -> str:
         """Which drafter of MODELS grows trees, if any does."""
-        return self.options.head.partition(":")[0] or DRAFT
+        head = self.options.chosen_head
+        return DRAFT if head is None else head.kind.name
 
     @property
-    def drafting(self) -> str | None:
-        """The name of what grows trees: the draft's, or the head."""
+    def draft_name(self) -> str | None:
+        """Of the draft's folder, or of the head's; an early exit has none."""
         if self.used_draft is not None:
             return self.used_draft.name
-        kind, _, value = self.options.head.partition(":")
-        return (Path(value).name if kind != EARLY_EXIT and value else kind) or None
+        head = self.options.chosen_head
+        if head is None:
+            return None
+        return Path(head.value).name if head.kind.needs_value else str(head)

@@ -289,7 +289,7 @@ def _proposer(
     statistics: Statistics,
     trace: Trace,
 ) -> Proposer:
-    draft_length, options = DraftLength(config.growing), config.options
+    draft_length, options = DraftLength(config.drafter), config.options
     is_fixed = options.lookahead == "fixed"
     prices = None if is_fixed else PriceController(is_lockstep=is_colocated)
     controller = prices or FixedController(options.k)

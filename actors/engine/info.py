@@ -67,7 +67,7 @@ def info_of(
         raise InvalidConfig(f"Got engine.kv_tokens={options.kv_tokens}, expected more than {MAX_K}")
     return EngineInfo(
         target=worker.model,
-        draft=config.drafting,
+        draft=config.draft_name,
         vocab_size=worker.vocab_size,
         context_len=worker.context_len,
         max_model_len=min(worker.context_len, limits.max_len),

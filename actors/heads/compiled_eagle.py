@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from outrider.actors.heads.eagle import EagleLayer, EagleNet, Norm
+from outrider.actors.runner.attention.interface import WITHOUT_FIRST
 from outrider.actors.runner.cpu import layer_ops
 from outrider.actors.runner.cpu.linear import PackedLinear, PanelLinear
 from outrider.actors.runner.cpu.matmul import Floats
@@ -19,7 +20,6 @@ from outrider.actors.runner.kv.pool import KvPool
 
 FEW_POSITIONS = 16384
 NO_NORM = np.empty(0, np.float32)
-WITHOUT_FIRST = -1  # the window of attention: a text's first token has no state before it
 
 
 class CompiledNorm:

@@ -187,7 +187,6 @@ class EagleNet:
     ) -> None:
         """Raises ModelRefused."""
         self.is_third = checkpoint.kind == EAGLE3
-        self.convention = convention
         self.sizes = sizes = EagleSizes.of(checkpoint, target)
         find, width = checkpoint.find, sizes.hidden
         self.layers = [EagleLayer(checkpoint, at, sizes, make) for at in range(sizes.num_layers)]
@@ -208,7 +207,12 @@ class EagleNet:
             checkpoint.shape("embed_tokens.weight")
         self.embed = target.embed
         self._set_vocabulary(checkpoint, target, make)
-        self.rope = _rope(checkpoint, target, sizes, has_own=convention.has_own_rope)
+        own = _rope(checkpoint, checkpoint.config, sizes, target.device)
+        try:
+            self._ropes = own, _rope(checkpoint, target.config.to_dict(), sizes, target.device)
+        except ModelRefused:  # one for each kind of its layers, say
+            self._ropes = own, own
+        self.run_as(convention)
         known = {"fc.weight", "fc.bias", "input_norm.weight", "norm.weight", "d2t"}
         known |= {"embed_tokens.weight", "lm_head.weight"}
         checkpoint.check_known(known.union(*(layer.names for layer in self.layers)))
@@ -228,10 +232,10 @@ class EagleNet:
             checkpoint.shape("lm_head.weight")
         self.head: Linear = target.head if weight is None else make(weight, None)
 
-    @property
-    def kept_width(self) -> int:
-        """Of what is kept of a token of the target's."""
-        return self.sizes.hidden
+    def run_as(self, convention: Convention) -> None:
+        """From here on it is run like this."""
+        self.convention = convention
+        self.rope = self._ropes[not convention.has_own_rope]
 
     def fuse(self, states: torch.Tensor) -> torch.Tensor:
         """What is kept of a token. Shapes: [T, states x H] → [T, h]; EAGLE-1 keeps them as they
@@ -275,9 +279,9 @@ class EagleNet:
 
 
 def _rope(
-    checkpoint: HeadCheckpoint, target: TargetParts, sizes: EagleSizes, *, has_own: bool
+    checkpoint: HeadCheckpoint, source: dict[str, Any], sizes: EagleSizes, device: str
 ) -> Any:
-    source = checkpoint.config if has_own else target.config.to_dict()
+    """As a config has it. Raises ModelRefused."""
     asked = {name: source[name] for name in ROPE if source.get(name) is not None}
     try:
         config = LlamaConfig(
@@ -286,7 +290,7 @@ def _rope(
             head_dim=sizes.head_dim,
             **asked,
         )
-        return LlamaRotaryEmbedding(config).to(target.device)
+        return LlamaRotaryEmbedding(config).to(device)
     except Exception as error:  # a config can be wrong in any way
         raise ModelRefused(
             f"{checkpoint.folder}: transformers cannot make its rotation: {error}"

@@ -15,7 +15,7 @@ from outrider.actors.errors import IllegalTransition
 from outrider.actors.heads.eagle import EagleNet
 from outrider.actors.heads.medusa import MedusaNet
 from outrider.actors.runner.attention.gathered import GatheredAttention
-from outrider.actors.runner.attention.interface import AttentionParams
+from outrider.actors.runner.attention.interface import WITHOUT_FIRST, AttentionParams
 from outrider.actors.runner.forward_batch import (
     POSITION,
     TOKEN_ID,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Source = Callable[[], PageTable | None]  # the target's cache of the same text, while there is one
 Rows = npt.NDArray[np.int64]
 NO_ROWS = np.zeros(0, np.int64)
-WITHOUT_FIRST = -1  # the window of attention: a text's first token has no state before it
 
 
 class HeadRunner(PooledRunner):

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
-from outrider.actors.heads.checkpoint import HeadCheckpoint, load_checkpoint
+from outrider.actors.heads.checkpoint import load_checkpoint
 from outrider.actors.heads.eagle import Convention, EagleNet
 from outrider.actors.heads.early_exit import EarlyExitRunner
 from outrider.actors.heads.head_runner import EagleRunner, MedusaRunner
@@ -41,7 +41,6 @@ class LoadedHead:
 
     runner: PooledRunner
     kind: str
-    num_parameters: int  # of its own
     scores: Scores  # that of the way which was taken first
 
 
@@ -70,20 +69,19 @@ def load_head(kind: str, value: str, target: Runner, min_score: float) -> Loaded
         taps = Taps(tried[0].boundaries, parts.hidden_size, lambda states: states)
         runner = MedusaRunner(target, medusa, num_tokens)
     else:
-        found = _best(tried, partial(_eagle_share, checkpoint, parts, text))
         net = EagleNet(checkpoint, parts, tried[0])
-        taps = Taps(tried[0].boundaries, net.kept_width, net.fuse)
+        found = _best(tried, partial(_eagle_share, net, text))
+        net.run_as(tried[0])
+        taps = Taps(tried[0].boundaries, net.sizes.hidden, net.fuse)
         runner = EagleRunner(target, net, num_tokens)
     _check(f"{kind}:{value}", found, min_score)
     target.tap(taps)
-    num_parameters = sum(tensor.numel() for tensor in checkpoint.tensors.values())
-    return LoadedHead(runner, kind, num_parameters, found)
+    return LoadedHead(runner, kind, found)
 
 
-def _eagle_share(
-    checkpoint: HeadCheckpoint, parts: TargetParts, text: ProbeText, way: Convention
-) -> float:
-    return eagle_share(EagleNet(checkpoint, parts, way), text)
+def _eagle_share(net: EagleNet, text: ProbeText, way: Convention) -> float:
+    net.run_as(way)
+    return eagle_share(net, text)
 
 
 def _best(tried: list[Convention], share_of: Callable[[Convention], float]) -> Scores:
@@ -128,7 +126,7 @@ def _early_exit(value: str, target: Runner, min_score: float) -> LoadedHead:
     scored.sort(key=lambda found: (found[2] < min_score, -found[0]))
     found = tuple((f"the first {num} of {num_layers} layers", share) for _, num, share in scored)
     _check(EARLY_EXIT, found, min_score)
-    return LoadedHead(EarlyExitRunner(target, scored[0][1], num_tokens), EARLY_EXIT, 0, found)
+    return LoadedHead(EarlyExitRunner(target, scored[0][1], num_tokens), EARLY_EXIT, found)
 
 
 def _gain(share: float, cost: float) -> float:

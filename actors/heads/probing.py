@@ -69,7 +69,8 @@ def _written(runner: Runner) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     config = runner.loaded.model.config.get_text_config()
     starts = (config.bos_token_id, *runner.loaded.eos_ids, 0)
-    first = next(start for start in starts if isinstance(start, int))
+    known = range(runner.num_embeddings)
+    first = next(start for start in starts if isinstance(start, int) and start in known)
     caches = [runner.open() for _ in range(NUM_TEXTS)]
     ids = torch.full((NUM_TEXTS, 1), first)
     for at in range(min(NUM_DRAWN + NUM_GREEDY, runner.context_len - 1)):

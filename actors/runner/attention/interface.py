@@ -14,6 +14,7 @@ NAME = "outrider_pool"
 
 
 NO_SINKS = torch.empty(0)
+WITHOUT_FIRST = -1  # a window: all positions but the first are seen
 
 
 class AttentionStep(Protocol):

@@ -57,7 +57,7 @@ class LockstepGrowth:
         self._num_chosen = 0  # of those, in the last one
         self._fed: list[TreeNode] = []  # by the present step, for what it promises
         self._promised = self._brought = 1.0  # tokens, by steps
-        self._num_rested = 0  # rounds without a step
+        self._num_rested = 0  # verdicts, a token each or more, since a step was made
         self._is_tried = False  # whether a step is made however little it is worth
         self._steps: list[StepRow] = []  # that the coordinator was not told of
         self._stops: list[StopRow] = []
@@ -72,9 +72,9 @@ class LockstepGrowth:
         num_prompt_tokens = sum(row.num_tokens for row in verify.prefill)
         self._num_tokens = sum(1 + len(row.tokens) for row in verify.rows) + num_prompt_tokens
         self._turns = {turn.grow.seq_id: turn for turn in message.turns}
-        self._num_rested += 1
-        step_s = self._grower.curve.at(1)
-        self._is_tried = self._num_rested * TRIED > message.rate * step_s > 0
+        self._num_rested += len(verify.rows)
+        cost = message.rate * self._grower.curve.at(1)  # of a step, in tokens
+        self._is_tried = self._num_rested * TRIED > cost > 0
         for turn in message.turns:
             self._go_on(turn.grow, is_waiting=False)
         for row in message.waiting:

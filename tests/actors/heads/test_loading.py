@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from architectures import DEMO
+from architectures import CONFIGS, DEMO, build
 from safetensors.torch import load_file
 from toy_heads import (
     CONFIG,
@@ -19,6 +19,7 @@ from toy_heads import (
     in_speculators_layout,
     in_vllm_layout,
     medusa_tensors,
+    random_head,
     save_head,
     turning_target,
 )
@@ -251,6 +252,17 @@ def test_compiled_code_computes_what_torch_does(layout, tmp_path):
     assert torch.equal(is_known, found[1].isfinite())
     assert torch.allclose(found[0][is_known], found[1][is_known], atol=1e-4)
     assert found[0][is_known].std() > 0.1
+
+
+@pytest.mark.parametrize("architecture", list(CONFIGS))
+def test_any_target_that_is_served_can_have_one(architecture, tmp_path):
+    """Also one whose rotation is none that a head could take."""
+    target = Runner(from_model(build(architecture, VOCAB)), num_tokens=512)
+    for kind in ("medusa", "eagle", "eagle3"):
+        path = random_head(kind, HIDDEN, VOCAB, tmp_path / kind)
+        head = load_head(kind, str(path), target, 0.0)
+        assert head.scores[0][1] < 0.5  # of numbers by chance
+        assert grown(target, head).isfinite().all()
 
 
 def swapped(tensors):

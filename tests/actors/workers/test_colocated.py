@@ -22,6 +22,7 @@ from outrider.actors.transport.rows import (
     TurnRow,
     VerifyRow,
 )
+from outrider.actors.workers.ahead import lockstep_growth
 from outrider.actors.workers.ahead.grower import PERIOD
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
@@ -244,15 +245,14 @@ def test_a_draft_that_has_gone_elsewhere_costs_no_round_either(pair):
         pair.handle(ToDraft(Close((1,))))
 
 
-def test_bad_luck_is_not_for_ever(pair):
-    """What lately brought nothing is tried again, in a hundredth of the time."""
+@pytest.mark.parametrize(("tried", "least", "most"), [(0.1, 3, 10), (0.0, 0, 0)])
+def test_what_is_not_worth_its_time_is_tried_again(pair, monkeypatch, tried, least, most):
+    """A step takes the time of two tokens, and two texts get one in each round: some every ten
+    rounds are a tenth of the time.
+    """
+    monkeypatch.setattr(lockstep_growth, "TRIED", tried)
     clock = itertools.count()
     pair._draft.grower._clock = lambda: float(next(clock))  # a second a step
-    price = {"rate": 0.2, "curve": FLAT}
-    list(play(pair, is_ahead=True, num_rounds=12, is_priced=True, price=price))
-    tried = []
-    for _ in range(60):
-        pair._growth.begin(asked([], **price))  # nobody is there to draft for
-        tried.append(pair._growth._is_tried)
-    assert not any(tried[:15])
-    assert all(tried[25:])
+    sizes, price = counted(pair), {"rate": 2.0, "curve": FLAT}
+    list(play(pair, is_ahead=True, num_rounds=48, is_priced=True, price=price))
+    assert least <= len(sizes) - PERIOD <= most
