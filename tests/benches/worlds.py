@@ -12,9 +12,10 @@ All are measured in the same later ones, behind those in which they may learn, 5
 the controller those stand apart. That every policy writes the text of plain decoding is asserted.
 
 Without other wishes a text is run on the machines, at the temperatures and with the rows that make
-another world of it (USUAL). `chat` and `edits` need SmolLM2 (real_model.py). `…, head` has the
-demo's EAGLE-3 head in place of a draft. In `agrees 0.8` the draft is made up: it is the target behind so many of all paths, and wrong behind the others; slow,
-since what is drafted the target computes. --costs makes drafting and hops so many times as dear.
+another world of it (USUAL). `chat` and `edits` need SmolLM2 (real_model.py); `…, head` has the
+demo's EAGLE-3 head in place of a draft. In `agrees 0.8` the draft is made up: it is the target
+behind so many of all paths, and wrong behind the others; slow, since what is drafted the target
+computes. --costs makes drafting and hops so many times as dear.
 --measure writes this machine's curves of the demo pair; --beside prints what `ahead.py --streams 1
 --json` measured, and the same in virtual time with those curves.
 """
