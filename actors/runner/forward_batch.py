@@ -79,6 +79,7 @@ class ForwardBatch:
 
     tokens: npt.NDArray[np.int64]  # [T, 6] id, position, slot, chain end, path offset, write row
     paths: npt.NDArray[np.int64]  # pool rows of tree ancestors, root first, each token its own run
+    places: npt.NDArray[np.int64]  # the same rows, counted from the cache's first
     wanted: list[int]  # indices of the tokens whose logits are returned
 
 
@@ -106,6 +107,7 @@ def check(chunks: Sequence[Segment], vocab_size: int, context_len: int) -> None:
 def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
     """The step's table; the pages must be reserved."""
     table: list[tuple[int, int, int, int, int, int]] = []
+    places: list[int] = []
     paths: list[int] = []
     wanted: list[int] = []
     size = pool.page_size
@@ -120,7 +122,10 @@ def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
             row = pages[at // size] * size + at % size
             table.append((token, at, slot, at + 1, NOT_A_TREE, row))
         for index, token in enumerate(chunk.tokens[num_chain:], num_chain):
-            run = [pages[at // size] * size + at % size for at in chunk.path(index)]
+            path = chunk.path(index)
+            run = [pages[at // size] * size + at % size for at in path]
             table.append((token, root + len(run) - 1, slot, root, len(paths), run[-1]))
             paths += run
-    return ForwardBatch(np.array(table, np.int64), np.array(paths or (0,), np.int64), wanted)
+            places += path
+    of_trees = (np.array(rows or (0,), np.int64) for rows in (paths, places))
+    return ForwardBatch(np.array(table, np.int64), *of_trees, wanted)

@@ -15,6 +15,7 @@ from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.forward_batch import POSITION, WRITE, ForwardBatch, Segment, pack
+from outrider.actors.runner.gpu.choice import device_model, is_device
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.replacement import ModulePatches
@@ -24,6 +25,7 @@ from outrider.actors.runner.taps import LayerHooks, Tapped, Taps, parent_of_laye
 if TYPE_CHECKING:
     from outrider.actors.runner.cpu.fused_model import FusedModel
     from outrider.actors.runner.cpu.parts import CpuParts
+    from outrider.actors.runner.gpu.staging import Staged
 
 
 class ByRow(nn.Module):
@@ -70,7 +72,7 @@ class PagedModel:
         config = self.model.config.get_text_config()
         self.softcap: float = getattr(config, "final_logit_softcapping", None) or 0.0
         self.parts: CpuParts | None = None
-        if self.device == "cpu":
+        if not is_device(self.device):
             from outrider.actors.runner.cpu import parts  # numba comes with it
 
             self.parts = parts.CpuParts(
@@ -88,6 +90,9 @@ class PagedModel:
         self.num_layers = len(traced.shapes)
         self._taps: Taps | None = None
         self._hooks: LayerHooks | None = None
+        self.on_device = device_model(loaded, traced, self._staged, is_exact=is_exact)
+        if self.on_device is not None:
+            self.on_device.only_first = self._only_first
 
     @property
     def depends_on_threads(self) -> bool:
@@ -115,6 +120,9 @@ class PagedModel:
         elif boundaries:
             self._hooks = LayerHooks(self.model, self.num_layers, boundaries)
         self._taps = taps
+        if self.on_device is not None:
+            self.on_device.hooks = self._hooks
+            self.on_device.forget()
 
     @property
     def _fused(self) -> "FusedModel | None":
@@ -127,6 +135,20 @@ class PagedModel:
         elsewhere. The model is told positions that are so many further on than those of the pool.
         With fewer layers its norm and head stand behind those.
         """
+        if self.on_device is not None and self.on_device.suits(step):
+            logits, tapped = self.on_device.logits(step, pool, shift, num_layers)
+        else:
+            logits, tapped = self._by_parts(step, pool, shift, num_layers)
+        if self._taps is not None and num_layers is None:
+            self._keep(self._taps, tapped, step, pool)
+        if self.is_direct and self.softcap:
+            logits = torch.tanh(logits.float() / self.softcap) * self.softcap
+        return logits if len(logits) == len(step.wanted) else logits[: len(step.wanted)]
+
+    def _by_parts(
+        self, step: ForwardBatch, pool: KvPool, shift: int, num_layers: int | None
+    ) -> tuple[torch.Tensor, Tapped]:
+        """By what stands for the model's parts, and what was tapped."""
         tokens, wanted = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
         if shift:
             tokens = tokens + shift * (np.arange(tokens.shape[1]) == POSITION)
@@ -141,11 +163,7 @@ class PagedModel:
                 logits = self._logits(tokens, wanted, step, pool)
         if self._hooks is not None:
             tapped, self._hooks.tapped = self._hooks.tapped, {}
-        if self._taps is not None and num_layers is None:
-            self._keep(self._taps, tapped, step, pool)
-        if self.is_direct and self.softcap:
-            logits = torch.tanh(logits.float() / self.softcap) * self.softcap
-        return logits if len(logits) == len(step.wanted) else logits[: len(step.wanted)]
+        return logits, tapped
 
     @torch.inference_mode()
     def _keep(self, taps: Taps, tapped: Tapped, step: ForwardBatch, pool: KvPool) -> None:
@@ -174,20 +192,37 @@ class PagedModel:
     ) -> torch.Tensor:
         """The same through the modules, for the rows of a padded table."""
         table, wanted = (torch.from_numpy(rows).to(self.device) for rows in (tokens, places))
-        asked = {
-            "input_ids": table[None, :, 0],
-            "position_ids": table[None, :, 1],
-            "use_cache": False,
-            "step": self.attention(pool, step),
-        }
-        if self.is_direct:
-            hidden = self.body(**asked)[0][0]
-            if self._hooks is not None:
-                self._hooks.tapped[self.num_layers + 1] = hidden
-            logits: torch.Tensor = self.head(hidden.index_select(0, wanted))
-        else:
-            logits = self.model(**asked, logits_to_keep=wanted).logits[0]
+        logits = self._of_modules(table[:, 0], table[:, 1], self.attention(pool, step), wanted)
         return logits if self.parts is None else logits.float()
+
+    def _staged(
+        self, staged: "Staged", attention: AttentionStep, wanted: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The same of a step that is on the device; all its logits where no token is named."""
+        return self._of_modules(staged.ids, staged.positions, attention, wanted)
+
+    def _of_modules(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        attention: AttentionStep,
+        wanted: torch.Tensor | None,
+    ) -> torch.Tensor:
+        asked = {
+            "input_ids": ids[None],
+            "position_ids": positions[None],
+            "use_cache": False,
+            "step": attention,
+        }
+        if not self.is_direct:
+            kept = 0 if wanted is None else wanted
+            logits: torch.Tensor = self.model(**asked, logits_to_keep=kept).logits[0]
+            return logits
+        hidden = self.body(**asked)[0][0]
+        if self._hooks is not None:
+            self._hooks.tapped[self.num_layers + 1] = hidden
+        logits = self.head(hidden if wanted is None else hidden.index_select(0, wanted))
+        return logits
 
     def _padded(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """As many as packed linears take, so that none of them pads; what is added goes nowhere."""

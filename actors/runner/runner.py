@@ -14,6 +14,7 @@ from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.runner.attention.probe import AttentionProbe, trace
 from outrider.actors.runner.batch_invariance import check_batch_invariance
 from outrider.actors.runner.forward_batch import Segment, check
+from outrider.actors.runner.gpu.choice import is_device
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.paged_model import PagedModel, forward
@@ -101,6 +102,7 @@ class Runner(PooledRunner):
             max_rows=max(self.context_len, PROBE_ROWS) + TREE_ROWS,
             dtype=self.loaded.dtype,
             device=self.loaded.device,
+            has_spare=is_device(self.loaded.device),
         )
 
     def _candidates(self, traced: AttentionProbe) -> Iterator[PagedModel]:

@@ -18,6 +18,7 @@ from outrider.kernels.contract.verdict import (
 )
 
 ROWS, PRODUCTS_S = 288, 1.0  # of a usual forward; seconds for products by number of rows
+CAPTURED = (1, 2, 4, 8, 16, 32, 64)  # tokens of a step that a device has ready
 
 
 def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:
@@ -28,6 +29,8 @@ def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:
         from outrider.actors.runner.cpu.linear import prepare  # numba comes with it
 
         prepare(runner.loaded.model, ROWS, PRODUCTS_S)
+    else:
+        _capture(runner)
     cache = runner.open()
     logits = runner.forward([Segment(cache, [0], 1)])
     of_tree = runner.forward([Segment(cache, [0, 0, 1], 3, [-1, -1], root=2)])
@@ -49,3 +52,13 @@ def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:
     backend.verify_trees(of_tree, tree, sampling)
     batch = DrawBatch(logits, sampling, position, vocab_size=runner.vocab_size, num_guesses=1)
     backend.draw(batch)
+
+
+def _capture(runner: Runner) -> None:
+    """What a device replays is captured the second time that a step of its size is asked for."""
+    for count in CAPTURED:
+        if count < runner.context_len:
+            for _ in range(2):
+                cache = runner.open()
+                runner.forward([Segment(cache, [0] * count, count)])
+                runner.close(cache)

@@ -33,6 +33,7 @@ class Buffer:
     def __init__(self, device: torch.device, *, has_twin: bool = True) -> None:
         self._device, self._has_twin = device, has_twin
         self._on_device = self._on_host = torch.zeros(0, dtype=torch.uint8)  # nothing yet
+        self._sent: torch.cuda.Event | None = None  # the last upload's end
 
     def reserve(self, num_bytes: int) -> torch.Tensor:
         """So many bytes on the device, at least one. Grown, they are zero; else as left."""
@@ -48,12 +49,17 @@ class Buffer:
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
         """The arrays on the device, in one copy."""
         places = _places(array.nbytes for array in arrays)
+        if self._sent is not None:
+            self._sent.synchronize()  # else what that copy still reads would be written over
         device = self.reserve(places[-1].stop)
         twin = self._on_host[: len(device)]
         host = twin.numpy()
         for place, array in zip(places, arrays, strict=True):
             host[place][: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
         device.copy_(twin, non_blocking=True)
+        if self._device.type == "cuda":
+            self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._sent.record()
         return [device[place] for place in places]
 
     def outputs(self, specs: Sequence[Spec]) -> "Outputs":

@@ -115,7 +115,7 @@ def attend_span(
         out = F.scaled_dot_product_attention(
             folded[None], keys[None], values[None], attn_mask=bias, scale=params.scale
         )
-        return out.view(heads, num, -1)
+        return out.reshape(heads, num, -1)  # on a GPU it may come with heads innermost
     scores = torch.matmul(folded, keys.transpose(1, 2)) * params.scale
     if params.softcap:
         scores = torch.tanh(scores / params.softcap) * params.softcap
@@ -125,4 +125,4 @@ def attend_span(
         sinks = params.sinks.view(kv_heads, group, 1, 1).expand(-1, -1, num, -1)
         scores = torch.cat([scores, sinks.reshape(kv_heads, group * num, 1)], -1)
     weights = scores.float().softmax(-1).to(values.dtype)[..., : keys.shape[1]]
-    return torch.matmul(weights, values).view(heads, num, -1)
+    return torch.matmul(weights, values).reshape(heads, num, -1)

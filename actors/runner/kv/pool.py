@@ -14,6 +14,8 @@ import torch
 
 from outrider.actors.errors import IllegalTransition, PoolExhausted
 from outrider.actors.runner.kv.page_allocator import PageAllocator
+from outrider.kernels.cuda.kernels import Launcher, why_unusable
+from outrider.kernels.cuda.kv import RowMover
 
 HUGE_PAGE = 2 << 20  # bytes
 Store = tuple[list[torch.Tensor], torch.Tensor | None]
@@ -43,10 +45,12 @@ class KvPool:
         max_rows: int,  # of one cache
         dtype: torch.dtype = torch.float32,
         device: str = "cpu",
+        has_spare: bool = False,  # a page that is nobody's: where a step's padding is written
     ) -> None:
         self.page_size = page_size
         self.num_pages = -(-num_tokens // page_size)
-        size = (self.num_pages, page_size)
+        self.spare_row = self.num_pages * page_size
+        size = (self.num_pages + has_spare, page_size)
         self.keys, self._key_block = self._allocate(
             [(*size, heads, width) for heads, width, _ in shapes], dtype, device
         )
@@ -55,12 +59,15 @@ class KvPool:
         )
         self._layers: list[tuple[Rows, Rows]] = []
         self._arrays: tuple[Rows, Rows] | None = None
+        self._movers: list[RowMover] = []
         self.features: torch.Tensor | None = None  # of each row's token, see runner/taps.py
-        self._device, self._dtype = torch.device(device), dtype
+        self.device, self._dtype = torch.device(device), dtype
         self._pages = PageAllocator(self.num_pages)
         self._free_slots: list[int] = []
         most_pages = min(self.num_pages, -(-max_rows // page_size))
         self.table: npt.NDArray[np.int32] = np.zeros((0, most_pages), np.int32)
+        # Its changes (slot, place, page) since somebody who keeps a copy of it last looked.
+        self.appended: list[tuple[int, int, int]] | None = None
 
     @staticmethod
     def _allocate(sizes: list[tuple[int, ...]], dtype: torch.dtype, device: str) -> Store:
@@ -89,7 +96,7 @@ class KvPool:
     def keep_features(self, width: int) -> None:
         """Have room for so many numbers more beside each row; they move as it does."""
         size = (self.num_pages * self.page_size, width)
-        self.features = _zeros(size, self._dtype, str(self._device))
+        self.features = _zeros(size, self._dtype, str(self.device))
 
     @property
     def num_free_pages(self) -> int:
@@ -155,6 +162,8 @@ class KvPool:
 
     def _append(self, cache: PageTable, page: int) -> None:
         self.table[cache.slot, len(cache.pages)] = page
+        if self.appended is not None:
+            self.appended.append((cache.slot, len(cache.pages), page))
         cache.pages.append(page)
 
     def truncate(self, cache: PageTable, length: int) -> None:
@@ -178,17 +187,33 @@ class KvPool:
         return cache.pages[position // self.page_size] * self.page_size + position % self.page_size
 
     def move(self, sources: list[int], targets: list[int]) -> None:
-        """Copy pool rows `sources` onto `targets`, in every layer; the two may overlap."""
+        """Copy pool rows `sources` onto `targets`, in every layer; the two may overlap, ascend, and
+        no row moves up.
+        """
         extra = [] if self.features is None else [self.features]
-        if self._device.type == "cpu" and self._dtype is torch.float32:  # NumPy takes microseconds
+        if self.device.type == "cpu" and self._dtype is torch.float32:  # NumPy takes microseconds
             arrays = [array for number in range(len(self.keys)) for array in self.layer(number)]
             for array in (*arrays, *(features.numpy() for features in extra)):
                 array[targets] = array[sources]
             return
-        source, target = (torch.tensor(rows, device=self._device) for rows in (sources, targets))
         stores = [store.flatten(0, 1) for store in (*self.keys, *self.values)]
-        for rows in (*stores, *extra):
-            rows[target] = rows[source]
+        if self.device.type == "cuda" and why_unusable() is None:
+            self._movers = self._movers or _movers(self.device, stores)
+            rows_from, rows_to = (np.array(rows, np.int32) for rows in (sources, targets))
+            for mover in self._movers:
+                mover.move(np.array([len(sources)], np.int32), rows_from, rows_to)
+            stores = []
+        if stores or extra:
+            source, target = (torch.tensor(rows, device=self.device) for rows in (sources, targets))
+            for rows in (*stores, *extra):
+                rows[target] = rows[source]
+
+
+def _movers(device: torch.device, stores: list[torch.Tensor]) -> list[RowMover]:
+    """One for each size of row."""
+    launcher = Launcher(device)
+    sizes = {store.shape for store in stores}
+    return [RowMover(launcher, [s for s in stores if s.shape == size]) for size in sizes]
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:

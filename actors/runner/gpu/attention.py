@@ -1,0 +1,130 @@
+"""One step's attention by the Triton kernels: what they are told, and how keys are split."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+
+from outrider.actors.runner.attention.interface import AttentionParams
+from outrider.actors.runner.gpu.attention_kernels import attend_split, merge_splits, write_rows
+from outrider.actors.runner.gpu.staging import FEW_ROWS, WORDS, Staged
+from outrider.actors.runner.kv.pool import KvPool
+
+LEAST_SPLIT = 512  # keys
+PROGRAMS = 1024  # that fill any card: some eight a multiprocessor
+MERGED_AT_ONCE = 16
+FEW_BYTES = 256  # of a head in one row: wider ones take fewer keys at once
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """How the keys of every sequence are cut: `number` parts of `size` keys at most."""
+
+    number: int
+    size: int
+
+
+def splits_of(most_keys: int, num_tiles: int, kv_heads: int) -> Splits:
+    """Enough parts to fill the card, none of them small."""
+    most = max(1, PROGRAMS // (num_tiles * kv_heads))
+    number = min(most, -(-most_keys // LEAST_SPLIT))
+    size = max(LEAST_SPLIT, -(-most_keys // number))
+    return Splits(number, -(-size // 64) * 64)
+
+
+class TritonAttention:
+    """Of one step; its tensors may be those of a graph."""
+
+    def __init__(self, pool: KvPool, step: Staged, rows: int, splits: Splits) -> None:
+        self._pool, self._step, self._rows, self._splits = pool, step, rows, splits
+
+    def attend(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        params: AttentionParams,
+    ) -> torch.Tensor:
+        """Shapes: as pool_attention's."""
+        layer: int = module.layer_idx  # type: ignore[assignment]
+        keys, values = self._pool.keys[layer], self._pool.values[layer]
+        step, splits = self._step, self._splits
+        return attend(
+            query, key, value, keys, values, step.write, step.at, step.ends, step.masks,
+            step.tiles, step.table, params.sinks if params.sinks.numel() else None,
+            params.scale, params.softcap, params.window, self._rows, splits.number, splits.size,
+        )  # fmt: skip
+
+
+@torch.library.custom_op("outrider::attend", mutates_args=("keys", "values"))
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    write: torch.Tensor,
+    positions: torch.Tensor,
+    ends: torch.Tensor,
+    masks: torch.Tensor,
+    tiles: torch.Tensor,
+    table: torch.Tensor,
+    sinks: torch.Tensor | None,
+    scale: float,
+    softcap: float,
+    window: int,
+    rows: int,
+    num_splits: int,
+    per_split: int,
+) -> torch.Tensor:
+    """Write the step's keys and values, and attend.
+
+    Shapes: query [1, H, T, D], key and value [1, Hk, T, D], keys and values [pages, page, Hk, D],
+    the rest as `Staged` has it → [1, T, H, Dv].
+    """
+    query, key, value = (x[0] if x.stride(-1) == 1 else x[0].contiguous() for x in
+                         (query, key, value))  # fmt: skip
+    heads, num_tokens, width = query.shape
+    _, page, kv_heads, value_width = values.shape
+    group, num_tiles = heads // kv_heads, len(tiles)
+    block, value_block = _power_of_two(width), _power_of_two(value_width)
+    write_rows[num_tokens, kv_heads](
+        key, value, keys, values, write,
+        key.stride(0), key.stride(1), value.stride(0), value.stride(1),
+        kv_heads, width, value_width, block, value_block,
+        num_warps=1,
+    )  # fmt: skip
+    out = query.new_empty(1, num_tokens, heads, value_width)
+    is_direct = num_splits == 1
+    room = 0 if is_direct else num_tiles * kv_heads * num_splits * rows
+    sums = query.new_empty(room * value_block, dtype=torch.float32)
+    stats = query.new_empty(room * 2, dtype=torch.float32)
+    has_sinks, given = sinks is not None, query if sinks is None else sinks
+    few = block * query.element_size() > FEW_BYTES
+    attend_split[num_tiles, kv_heads, num_splits](
+        query, keys, values, table, tiles, positions, ends, masks, given, sums, stats, out,
+        scale, softcap, window, per_split, num_splits, table.stride(0),
+        query.stride(0), query.stride(1),
+        group, kv_heads, width, value_width, block, value_block, rows, 32 if few else 64,
+        page, WORDS, softcap != 0.0, has_sinks, is_direct,
+        "ieee" if query.dtype == torch.float32 else "tf32",
+        num_warps=4 if rows == FEW_ROWS else 8, num_stages=2,
+    )  # fmt: skip
+    if not is_direct:
+        merge_splits[num_tiles, kv_heads * rows](
+            tiles, given, sums, stats, out, per_split, num_splits,
+            group, kv_heads, value_width, value_block, rows,
+            _power_of_two(num_splits), MERGED_AT_ONCE, has_sinks,
+            num_warps=2,
+        )  # fmt: skip
+    return out
+
+
+@attend.register_fake
+def _(query, key, value, keys, values, *_rest):  # type: ignore[no-untyped-def]
+    return query.new_empty(1, query.shape[2], query.shape[1], values.shape[-1])
+
+
+def _power_of_two(number: int) -> int:
+    return max(16, int(triton.next_power_of_2(number)))

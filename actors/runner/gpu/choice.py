@@ -1,0 +1,52 @@
+"""Whether a model runs by our kernels and CUDA graphs here, and if not why."""
+
+import importlib.util
+import logging
+from typing import TYPE_CHECKING
+
+from outrider.actors.runner.attention.probe import AttentionProbe
+from outrider.actors.runner.model_loader import LoadedModel
+
+if TYPE_CHECKING:  # Triton comes with it
+    from outrider.actors.runner.gpu.device_model import DeviceModel, Forward, Replayer
+
+log = logging.getLogger(__name__)
+MOST_GROUPED = 64  # heads that share a KV head: the rows of a tile
+
+
+def is_device(device: str) -> bool:
+    """Whether a model there is run by what is in this folder."""
+    return device.startswith("cuda")
+
+
+def replayer() -> "Replayer":
+    from outrider.actors.runner.gpu.device_model import CudaGraphs
+
+    return CudaGraphs()
+
+
+def device_model(
+    loaded: LoadedModel, traced: AttentionProbe, forward: "Forward", *, is_exact: bool
+) -> "DeviceModel | None":
+    """What runs a model's steps on a device; None on the CPU, and where the log says why."""
+    if not is_device(loaded.device):
+        return None
+    if reason := _why_not(traced, is_exact=is_exact):
+        log.warning("attention gathers its keys, and no step is a CUDA graph: %s", reason)
+        return None
+    from outrider.actors.runner.gpu.device_model import DeviceModel
+
+    return DeviceModel(traced, forward, lambda: replayer())
+
+
+def _why_not(traced: AttentionProbe, *, is_exact: bool) -> str:
+    if is_exact:
+        return "numerics='exact' computes each row alone"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    groups = {heads / kv[0] for heads, kv in zip(traced.num_heads, traced.shapes, strict=True)}
+    if len(groups) != 1 or not next(iter(groups)) <= MOST_GROUPED:
+        return f"got {sorted(groups)} query heads a KV head, expected one number up to 64"
+    if len({kv[0] for kv in traced.shapes}) != 1:
+        return "its layers differ in KV heads"
+    return ""

@@ -1,0 +1,214 @@
+"""A model's forwards on a device: staged in one copy, replayed as a CUDA graph where that is wanted
+again.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from outrider.actors.runner.attention.interface import AttentionStep
+from outrider.actors.runner.attention.probe import AttentionProbe
+from outrider.actors.runner.forward_batch import CHAIN_END, POSITION, ForwardBatch
+from outrider.actors.runner.gpu.attention import TritonAttention, splits_of
+from outrider.actors.runner.gpu.staging import (
+    MAX_NODES,
+    DeviceTable,
+    Staged,
+    Staging,
+    Tiles,
+    num_nodes,
+    tiles_of,
+)
+from outrider.actors.runner.kv.pool import KvPool
+from outrider.actors.runner.taps import LayerHooks, Tapped
+
+log = logging.getLogger(__name__)
+
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of a step that is captured, padding included
+KEYS = tuple(2048 << (2 * n) for n in range(6))  # of its longest sequence
+
+# Of a staged step: logits [W, V] of these of its tokens, or of all.
+Forward = Callable[[Staged, AttentionStep, torch.Tensor | None], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What one graph is for."""
+
+    num_tokens: int
+    num_tiles: int
+    num_keys: int
+    rows: int  # of an attention tile
+    num_layers: int | None
+
+
+class Replayer(Protocol):
+    """How a step that is the same but for its numbers is run again."""
+
+    def capture(
+        self, run: Callable[[Staged], torch.Tensor], staged: Staged
+    ) -> Callable[[], torch.Tensor]:
+        """What runs it over the same tensors, whatever they hold by then."""
+
+
+@dataclass
+class Captured:
+    """A step that can be run again: its logits lie where they lay."""
+
+    again: Callable[[], torch.Tensor]
+    tapped: Tapped = field(default_factory=dict)
+
+
+class CudaGraphs:
+    """Captures into graphs that share one pool of memory."""
+
+    def __init__(self) -> None:
+        self._memory: tuple[int, int] | None = None
+
+    def capture(
+        self, run: Callable[[Staged], torch.Tensor], staged: Staged
+    ) -> Callable[[], torch.Tensor]:
+        """As `Replayer` has it."""
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+            out = run(staged)
+        self._memory = graph.pool()
+
+        def again() -> torch.Tensor:
+            graph.replay()
+            return out
+
+        return again
+
+
+class DeviceModel:
+    """Logits of packed steps over one pool at a time.
+
+    A step's shape is run as it is the first time and captured the second; what cannot be captured
+    is logged and runs as it is from then on. Long chunks of prompts never are.
+    """
+
+    def __init__(self, traced: AttentionProbe, forward: Forward, replayers: Callable[[], Replayer]) -> None:
+        self._forward, self._replayers = forward, replayers
+        self._group = traced.num_heads[0] // traced.shapes[0][0]
+        self._kv_heads = traced.shapes[0][0]
+        self._windows = {params.window for params in traced.params}
+        self._pool: KvPool | None = None
+        self.hooks: LayerHooks | None = None
+        self.only_first: Callable[[int], AbstractContextManager[None]]
+        self.num_replayed = 0  # of all steps
+        self.refusal = ""  # why nothing is captured any more
+
+    def suits(self, step: ForwardBatch) -> bool:
+        """Whether the kernels can do it: trees are small and within every window."""
+        tokens = step.tokens
+        in_tree = tokens[tokens[:, CHAIN_END] <= tokens[:, POSITION]]
+        if not len(in_tree):
+            return True
+        if num_nodes(step) > MAX_NODES:
+            return False
+        depth = int((in_tree[:, POSITION] - in_tree[:, CHAIN_END]).max()) + 1
+        root = int(in_tree[:, CHAIN_END].min())
+        return all(w == 0 or depth <= w or (w < 0 and root >= -w) for w in self._windows)
+
+    def forget(self) -> None:
+        """Drop what was captured: something else than a step's numbers has changed."""
+        self._graphs: dict[Bucket, Captured | None] = {}
+        self._replayer = self._replayers()  # memory that no graph holds any more is gone
+
+    @torch.inference_mode()
+    def logits(
+        self, step: ForwardBatch, pool: KvPool, shift: int, num_layers: int | None
+    ) -> tuple[torch.Tensor, Tapped]:
+        """Shapes: → [W, V] of the step's wanted tokens, and what the hooks saw of all [T', H]."""
+        if pool is not self._pool:
+            self._pool, self._table = pool, DeviceTable(pool)
+            self._short = Staging(TOKENS[-1], pool.device)
+            self._long = self._short
+            self.forget()
+        if self._table.update():
+            self.forget()
+        tiles = tiles_of(step, self._group)
+        if len(step.tokens) <= TOKENS[-1] and tiles.most_keys <= KEYS[-1] and not self.refusal:
+            return self._bucketed(step, tiles, pool, shift, num_layers)
+        if len(step.tokens) > self._long.num_tokens:
+            self._long = Staging(2 * len(step.tokens), pool.device)
+        size = len(step.tokens), len(tiles.array)
+        staged = self._long.send(step, tiles, pool.spare_row, self._table.rows, size, shift)
+        attention = self._attention(pool, staged, tiles, tiles.most_keys)
+        with self._layers(num_layers):
+            return self._forward(staged, attention, _indices(step, pool)), self._tapped()
+
+    def _bucketed(
+        self, step: ForwardBatch, tiles: Tiles, pool: KvPool, shift: int, num_layers: int | None
+    ) -> tuple[torch.Tensor, Tapped]:
+        num_tiles = 1 << (len(tiles.array) - 1).bit_length()
+        bucket = Bucket(
+            next(size for size in TOKENS if size >= max(len(step.tokens), num_tiles)),
+            num_tiles,
+            next(size for size in KEYS if size >= tiles.most_keys),
+            tiles.rows,
+            num_layers,
+        )
+        size = bucket.num_tokens, bucket.num_tiles
+        staged = self._short.send(step, tiles, pool.spare_row, self._table.rows, size, shift)
+
+        def run(staged: Staged) -> torch.Tensor:
+            attention = self._attention(pool, staged, tiles, bucket.num_keys)
+            with self._layers(num_layers):
+                return self._forward(staged, attention, None)
+
+        captured = self._graphs.get(bucket)
+        if captured is None and bucket in self._graphs:
+            captured = self._captured(bucket, run, staged)
+        if captured is None:
+            self._graphs.setdefault(bucket, None)
+            return _wanted(run(staged), step, pool), self._tapped()
+        self.num_replayed += 1
+        return _wanted(captured.again(), step, pool), captured.tapped
+
+    def _captured(
+        self, bucket: Bucket, run: Callable[[Staged], torch.Tensor], staged: Staged
+    ) -> Captured | None:
+        try:
+            captured = Captured(self._replayer.capture(run, staged), self._tapped())
+        except Exception as error:  # a model's forward can do anything
+            lines = str(error).strip().splitlines() or [""]
+            self.refusal = f"{type(error).__name__}: {lines[0][:200]}"
+            log.warning("steps are not captured as CUDA graphs: %s", self.refusal)
+            return None
+        self._graphs[bucket] = captured
+        return captured
+
+    def _attention(
+        self, pool: KvPool, staged: Staged, tiles: Tiles, num_keys: int
+    ) -> TritonAttention:
+        splits = splits_of(num_keys, len(staged.tiles), self._kv_heads)
+        return TritonAttention(pool, staged, tiles.rows, splits)
+
+    def _layers(self, num_layers: int | None) -> AbstractContextManager[None]:
+        return nullcontext() if num_layers is None else self.only_first(num_layers)
+
+    def _tapped(self) -> Tapped:
+        if self.hooks is None:
+            return {}
+        tapped, self.hooks.tapped = self.hooks.tapped, {}
+        return tapped
+
+
+def _indices(step: ForwardBatch, pool: KvPool) -> torch.Tensor:
+    return torch.from_numpy(np.array(step.wanted, np.int64)).to(pool.device)
+
+
+def _wanted(logits: torch.Tensor, step: ForwardBatch, pool: KvPool) -> torch.Tensor:
+    """A copy: the next step writes where these lie."""
+    wanted = step.wanted
+    if wanted == list(range(wanted[0], wanted[0] + len(wanted))) if wanted else False:
+        return logits[wanted[0] : wanted[0] + len(wanted)].clone()
+    return logits.index_select(0, _indices(step, pool))

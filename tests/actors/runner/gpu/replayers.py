@@ -1,0 +1,38 @@
+"""Steps of a device, run and captured on the CPU: Triton's interpreter, and traces for graphs."""
+
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from outrider.actors.runner import paged_model, runner
+from outrider.actors.runner.gpu import choice
+from outrider.actors.runner.gpu.staging import Staged
+from outrider.actors.runner.rms_norm import RmsNorm
+
+
+class Eager:
+    """Runs the step again."""
+
+    def capture(self, run, staged):
+        return lambda: run(staged)
+
+
+class Traced:
+    """Replays what the first run did to its tensors, with nothing of Python's in between."""
+
+    def __init__(self):
+        self.num_captured = 0
+
+    def capture(self, run, staged):
+        names = Staged.__slots__
+        tensors = [getattr(staged, name) for name in names]
+        graph = make_fx(lambda *given: run(Staged(*given)))(*tensors)
+        self.num_captured += 1
+        return lambda: graph(*tensors)
+
+
+def as_device(monkeypatch, replayer):
+    """From here on, a model on the CPU is run as one on a device is."""
+    for place in (choice, paged_model, runner):
+        monkeypatch.setattr(place, "is_device", lambda _: True)
+    monkeypatch.setattr(choice, "replayer", lambda: replayer)
+    monkeypatch.setattr(RmsNorm, "compile", lambda _: None)
+    return replayer

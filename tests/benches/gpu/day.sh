@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# What a day with a GPU begins with, a piece at a time, each under nine minutes:
+#   bash tests/benches/gpu/day.sh ceilings|kernels|law|decode|verdict
+# Runs from a checkout on whatever torch and transformers are there.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+export PYTHONPATH=.types:tests:tests/benches/gpu${PYTHONPATH:+:$PYTHONPATH}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} PYTHONUNBUFFERED=1
+pytest="python3 -m pytest -c /dev/null --rootdir=. --import-mode=importlib -p no:cacheprovider
+  -q -m gpu -W ignore --durations=5 -o asyncio_mode=auto"
+case "$1" in
+  ceilings) python3 tests/benches/gpu/ceilings.py ;;
+  kernels) $pytest -s tests/kernels/cuda/test_gpu.py "${@:2}" ;;
+  law) $pytest tests/actors/runner/test_architectures.py tests/law/test_cuda.py "${@:2}" ;;
+  decode) python3 tests/benches/gpu/decode.py "${@:2}" ;;
+  verdict) python3 tests/benches/verdict_gpu.py ;;
+esac
