@@ -17,6 +17,7 @@ from outrider.actors.runner.cpu.matmul import Floats
 from outrider.actors.runner.cpu.paged_attention import attend_projected
 from outrider.actors.runner.forward_batch import POSITION, TOKEN_ID, ForwardBatch
 from outrider.actors.runner.kv.pool import KvPool
+from outrider.actors.runner.structure import SILU
 
 FEW_POSITIONS = 16384
 NO_NORM = np.empty(0, np.float32)
@@ -76,7 +77,7 @@ class CompiledLayer:
         hidden = residual + self.out(mixed)
         both = self.gate_up(self.between.rows(hidden))
         gated = np.empty((len(both), self.inner), np.float32)
-        layer_ops.gate_rows(both, layer_ops.SILU, gated)
+        layer_ops.gate_rows(both, SILU, gated)
         hidden += self.down(gated)
         return hidden
 

@@ -15,7 +15,7 @@ from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.forward_batch import POSITION, WRITE, ForwardBatch, Segment, pack
-from outrider.actors.runner.gpu.choice import device_model, is_device
+from outrider.actors.runner.gpu.choice import device_model, fused_body, is_device
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.replacement import ModulePatches
@@ -25,6 +25,7 @@ from outrider.actors.runner.taps import LayerHooks, Tapped, Taps, parent_of_laye
 if TYPE_CHECKING:
     from outrider.actors.runner.cpu.fused_model import FusedModel
     from outrider.actors.runner.cpu.parts import CpuParts
+    from outrider.actors.runner.gpu.fused_body import FusedBody
     from outrider.actors.runner.gpu.staging import Staged
 
 
@@ -90,9 +91,12 @@ class PagedModel:
         self.num_layers = len(traced.shapes)
         self._taps: Taps | None = None
         self._hooks: LayerHooks | None = None
+        self._num_run: int | None = None  # of the first layers, while only those run
         self.on_device = device_model(loaded, traced, self._staged, is_exact=is_exact)
+        self.fused_body: FusedBody | None = None
         if self.on_device is not None:
             self.on_device.only_first = self._only_first
+            self.fused_body = fused_body(body, traced) if level == 3 else None
 
     @property
     def depends_on_threads(self) -> bool:
@@ -177,10 +181,12 @@ class PagedModel:
         parent, name = parent_of_layers(self.model, self.num_layers)
         layers = getattr(parent, name)
         setattr(parent, name, nn.ModuleList(list(layers)[:num_layers]))
+        self._num_run = num_layers
         try:
             yield
         finally:
             setattr(parent, name, layers)
+            self._num_run = None
 
     @torch.inference_mode()
     def _logits(
@@ -199,6 +205,15 @@ class PagedModel:
         self, staged: "Staged", attention: AttentionStep, wanted: torch.Tensor | None
     ) -> torch.Tensor:
         """The same of a step that is on the device; all its logits where no token is named."""
+        if self.fused_body is not None:
+            boundaries = () if self._taps is None else self._taps.boundaries
+            hidden, tapped = self.fused_body.hidden(staged, attention, self._num_run, boundaries)
+            if self._hooks is not None:
+                self._hooks.tapped = tapped
+            logits: torch.Tensor = self.head(
+                hidden if wanted is None else hidden.index_select(0, wanted)
+            )
+            return logits
         return self._of_modules(staged.ids, staged.positions, attention, wanted)
 
     def _of_modules(

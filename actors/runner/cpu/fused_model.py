@@ -1,9 +1,8 @@
 """Attention and MLP modules of a common structure, each as two products and one compiled call,
 and the decoder layers made of them.
 
-Recognised by what they are made of, not by name of model: q, k, v (or fused qkv) and o projections
-with optional per-head norms; gate and up (or fused) and down projections. What is not of that
-structure stays as it is, and the self-test guards what is replaced.
+Recognised by their structure (structure.py); what is not of it stays as it is, and the self-test
+guards what is replaced.
 """
 
 from contextlib import suppress
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from outrider.actors.runner.attention.compiled import CompiledAttention
@@ -26,52 +24,17 @@ from outrider.actors.runner.forward_batch import POSITION, TOKEN_ID, ForwardBatc
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.replacement import ModulePatches
 from outrider.actors.runner.rms_norm import RmsNorm, as_rms_norm
+from outrider.actors.runner.structure import (
+    NotRecognised,
+    attention_parts,
+    check_body,
+    layer_parts,
+    mlp_parts,
+)
 from outrider.actors.runner.taps import Tapped
 
 FEW_POSITIONS = 16384
 LEAST_POSITIONS = 512  # the probe goes beyond a very short context
-
-
-class NotRecognised(Exception):
-    """A module is not of the structure that something faster can stand for; says what it met."""
-
-
-def projections(attention: Any) -> list[nn.Linear]:
-    """The linears whose outputs, side by side, are queries, keys and values."""
-    names = ["qkv_proj"] if hasattr(attention, "qkv_proj") else ["q_proj", "k_proj", "v_proj"]
-    return linears(attention, names, "attention")
-
-
-def gates(mlp: Any) -> list[nn.Linear]:
-    """The linears whose outputs, side by side, are gate and up."""
-    names = ["gate_up_proj"] if hasattr(mlp, "gate_up_proj") else ["gate_proj", "up_proj"]
-    linears(mlp, ["down_proj"], "an MLP")
-    return linears(mlp, names, "an MLP")
-
-
-def linears(module: Any, names: list[str], what: str) -> list[nn.Linear]:
-    found = [getattr(module, name, None) for name in names]
-    if any(type(linear) is not nn.Linear for linear in found):
-        raise NotRecognised(f"{what} without {', '.join(names)} projections")
-    return found  # type: ignore[return-value]
-
-
-def activation(mlp: Any) -> int:
-    """Which of the compiled activations an MLP uses, told by trying."""
-    function = getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
-    x = torch.linspace(-6, 6, 97)
-    known = ((layer_ops.SILU, F.silu(x)), (layer_ops.GELU_TANH, F.gelu(x, approximate="tanh")))
-    for name, values in known:
-        if function is not None and torch.allclose(function(x), values, atol=1e-6):
-            return name
-    raise NotRecognised("an activation other than SiLU and tanh-GELU")
-
-
-def account(module: nn.Module, parts: list[nn.Module | None]) -> None:
-    """Every parameter of a module must be in one of the parts we know. Raises NotRecognised."""
-    known = {id(p) for part in parts if part is not None for p in part.parameters()}
-    if any(id(parameter) not in known for parameter in module.parameters()):
-        raise NotRecognised(f"{type(module).__name__} has more parameters than its projections")
 
 
 class FusedAttention(nn.Module):
@@ -81,29 +44,14 @@ class FusedAttention(nn.Module):
         self, attention: Any, params: AttentionParams, trace: AttentionProbe, min_rows: int
     ) -> None:
         super().__init__()
-        self.layer: int = attention.layer_idx
-        kv_heads, width, value_width = trace.shapes[self.layer]
-        self.mixed_width = trace.num_heads[self.layer] * width
-        parts = projections(attention)
-        (out,) = linears(attention, ["o_proj"], "attention")
-        norms = [getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)]
-        account(attention, [*parts, out, *norms])
-        total = sum(part.out_features for part in parts)
-        if params.sinks.numel() or value_width != width:
-            raise NotRecognised("attention sinks, or values of another width than keys")
-        if total != self.mixed_width + 2 * kv_heads * width:
-            raise NotRecognised("projections of another width than the heads")
-        found = [None if norm is None else as_rms_norm(norm) for norm in norms]
-        if any((norm is None) != (fast is None) for norm, fast in zip(norms, found, strict=True)):
-            raise NotRecognised("a head norm that is no RMSNorm")
-        weights = [torch.empty(0) if norm is None else norm.weight for norm in found]
-        if any(weight.numel() not in (0, width) for weight in weights):
-            raise NotRecognised("a head norm of another width than a head")
+        parts = attention_parts(attention, trace)
+        self.layer, self.mixed_width = parts.layer, parts.heads * parts.width
+        weights = [torch.empty(0) if norm is None else norm.weight for norm in parts.norms]
         self.q_norm, self.k_norm = (weight.detach().numpy() for weight in weights)
-        self.eps = np.float32(max((norm.eps for norm in found if norm is not None), default=0.0))
+        self.eps = np.float32(parts.eps)
         self.params = params
         self.scale, self.softcap = np.float32(params.scale), np.float32(params.softcap)
-        self.qkv, self.out = merged(parts, min_rows), merged([out], min_rows)
+        self.qkv, self.out = merged(parts.qkv, min_rows), merged([parts.out], min_rows)
         # Methods are found at once; a module looks for the modules in it at length.
         self.rows_in, self.rows_out = self.qkv.rows, self.out.rows
 
@@ -138,12 +86,11 @@ class FusedMlp(nn.Module):
 
     def __init__(self, mlp: Any, min_rows: int) -> None:
         super().__init__()
-        parts = gates(mlp)
-        account(mlp, [*parts, mlp.down_proj])
-        self.activation = activation(mlp)
-        self.gate_up, self.down = merged(parts, min_rows), merged([mlp.down_proj], min_rows)
+        parts = mlp_parts(mlp)
+        self.activation = parts.activation
+        self.gate_up, self.down = merged(parts.gates, min_rows), merged([parts.down], min_rows)
         self.rows_in, self.rows_out = self.gate_up.rows, self.down.rows
-        self.inner = mlp.down_proj.in_features
+        self.inner = parts.down.in_features
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Shapes: hidden [1, T, H] → [1, T, H]."""
@@ -174,14 +121,11 @@ class FusedLayer(nn.Module):
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
-        names = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
-        children = {n: c for n, c in layer.named_children() if not isinstance(c, nn.Dropout)}
-        if tuple(sorted(children)) != tuple(sorted(names)):
-            raise NotRecognised(f"a layer of {', '.join(children)}")
-        before, attention, between, mlp = (children[name] for name in names)
+        parts = layer_parts(layer)
+        attention, mlp = parts.attention, parts.mlp
         if not (isinstance(attention, FusedAttention) and isinstance(mlp, FusedMlp)):
             raise NotRecognised("a layer whose attention or MLP is not fused")
-        self.before, self.between = norm_of(before), norm_of(between)
+        self.before, self.between = norm_of(parts.before), norm_of(parts.between)
         self.attention, self.mlp = attention, mlp
         self.rows_mixed, self.rows_gated = attention.rows, mlp.rows
 
@@ -216,9 +160,7 @@ class FusedModel:
     """
 
     def __init__(self, body: Any, head: Any, context_len: int) -> None:
-        children = dict(body.named_children())
-        if set(children) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
-            raise NotRecognised(f"a body of {', '.join(children)}")
+        check_body(body)
         self.layers = list(body.layers)
         if not all(isinstance(layer, FusedLayer) for layer in self.layers):
             raise NotRecognised("a body whose layers are not all fused")

@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.actors.runner.cpu.jit import compiled, exp32, inlined, tanh32
+from outrider.actors.runner.structure import SILU
 
 Floats = npt.NDArray[np.float32]
-
-SILU, GELU_TANH = range(2)
 
 
 @inlined

@@ -13,7 +13,6 @@ from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.cpu.fused_model import (
     FusedModel,
-    NotRecognised,
     fuse_blocks,
     fuse_layers,
 )
@@ -23,6 +22,7 @@ from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.replacement import ModulePatches
 from outrider.actors.runner.rms_norm import fuse_norms
+from outrider.actors.runner.structure import NotRecognised
 
 
 class CpuParts:

@@ -36,7 +36,7 @@ class TritonAttention:
     """Of one step; its tensors may be those of a graph."""
 
     def __init__(self, pool: KvPool, step: Staged, rows: int, splits: Splits) -> None:
-        self._pool, self._step, self._rows, self._splits = pool, step, rows, splits
+        self.pool, self.step, self.rows, self.splits = pool, step, rows, splits
 
     def attend(
         self,
@@ -48,24 +48,41 @@ class TritonAttention:
     ) -> torch.Tensor:
         """Shapes: as pool_attention's."""
         layer: int = module.layer_idx  # type: ignore[assignment]
-        keys, values = self._pool.keys[layer], self._pool.values[layer]
-        step, splits = self._step, self._splits
-        return attend(
-            query, key, value, keys, values, step.write, step.at, step.ends, step.masks,
-            step.tiles, step.table, params.sinks if params.sinks.numel() else None,
-            params.scale, params.softcap, params.window, self._rows, splits.number, splits.size,
+        keys, values = self.pool.keys[layer], self.pool.values[layer]
+        step, splits = self.step, self.splits
+        store(key, value, keys, values, step.write)
+        out = attend(
+            query[0].transpose(0, 1), keys, values, step.at, step.ends, step.masks, step.tiles,
+            step.table, params.sinks if params.sinks.numel() else None,
+            params.scale, params.softcap, params.window, self.rows, splits.number, splits.size,
         )  # fmt: skip
+        return out[None]
 
 
-@torch.library.custom_op("outrider::attend", mutates_args=("keys", "values"))
-def attend(
-    query: torch.Tensor,
+def store(
     key: torch.Tensor,
     value: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
     write: torch.Tensor,
-    positions: torch.Tensor,
+) -> None:
+    """Into pool rows. Shapes: key and value [1, Hk, T, D], keys and values [pages, page, Hk, D]."""
+    key, value = (x[0] if x.stride(-1) == 1 else x[0].contiguous() for x in (key, value))
+    kv_heads, num_tokens, width = key.shape
+    value_width = value.shape[-1]
+    write_rows[num_tokens, kv_heads](
+        key, value, keys, values, write,
+        key.stride(0), key.stride(1), value.stride(0), value.stride(1),
+        kv_heads, width, value_width, _power_of_two(width), _power_of_two(value_width),
+        num_warps=1,
+    )  # fmt: skip
+
+
+def attend(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    at: torch.Tensor,
     ends: torch.Tensor,
     masks: torch.Tensor,
     tiles: torch.Tensor,
@@ -78,24 +95,16 @@ def attend(
     num_splits: int,
     per_split: int,
 ) -> torch.Tensor:
-    """Write the step's keys and values, and attend.
-
-    Shapes: query [1, H, T, D], key and value [1, Hk, T, D], keys and values [pages, page, Hk, D],
-    the rest as `Staged` has it → [1, T, H, Dv].
+    """Shapes: query [T, H, D], keys and values [pages, page, Hk, D], sinks [H], the rest as
+    `Staged` has it → [T, H, Dv].
     """
-    query, key, value = (x[0] if x.stride(-1) == 1 else x[0].contiguous() for x in
-                         (query, key, value))  # fmt: skip
-    heads, num_tokens, width = query.shape
+    if query.stride(-1) != 1:
+        query = query.contiguous()
+    num_tokens, heads, width = query.shape
     _, page, kv_heads, value_width = values.shape
     group, num_tiles = heads // kv_heads, len(tiles)
     block, value_block = _power_of_two(width), _power_of_two(value_width)
-    write_rows[num_tokens, kv_heads](
-        key, value, keys, values, write,
-        key.stride(0), key.stride(1), value.stride(0), value.stride(1),
-        kv_heads, width, value_width, block, value_block,
-        num_warps=1,
-    )  # fmt: skip
-    out = query.new_empty(1, num_tokens, heads, value_width)
+    out = query.new_empty(num_tokens, heads, value_width)
     is_direct = num_splits == 1
     room = 0 if is_direct else num_tiles * kv_heads * num_splits * rows
     sums = query.new_empty(room * value_block, dtype=torch.float32)
@@ -103,9 +112,9 @@ def attend(
     has_sinks, given = sinks is not None, query if sinks is None else sinks
     few = block * query.element_size() > FEW_BYTES
     attend_split[num_tiles, kv_heads, num_splits](
-        query, keys, values, table, tiles, positions, ends, masks, given, sums, stats, out,
+        query, keys, values, table, tiles, at, ends, masks, given, sums, stats, out,
         scale, softcap, window, per_split, num_splits, table.stride(0),
-        query.stride(0), query.stride(1),
+        query.stride(1), query.stride(0),
         group, kv_heads, width, value_width, block, value_block, rows, 32 if few else 64,
         page, WORDS, softcap != 0.0, has_sinks, is_direct,
         "ieee" if query.dtype == torch.float32 else "tf32",
@@ -119,11 +128,6 @@ def attend(
             num_warps=2,
         )  # fmt: skip
     return out
-
-
-@attend.register_fake
-def _(query, key, value, keys, values, *_rest):  # type: ignore[no-untyped-def]
-    return query.new_empty(1, query.shape[2], query.shape[1], values.shape[-1])
 
 
 def _power_of_two(number: int) -> int:

@@ -30,6 +30,51 @@ def write_rows(
 
 
 @triton.jit
+def attend_block(
+    x, keys, values, of_slot, masks, base, stop, token, live, end, low, head, scale, softcap,
+    top, total, mixed,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr, KEYS: tl.constexpr, PAGE: tl.constexpr, WORDS: tl.constexpr,
+    HAS_CAP: tl.constexpr, IS_SHARED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """(largest score, total, sum of values) of each row, KEYS keys further on. Those that are
+    shared are in every token's chain.
+    """
+    j, at, wide = base + tl.arange(0, KEYS), tl.arange(0, BLOCK), tl.arange(0, VALUE_BLOCK)
+    there = j < stop
+    page = tl.load(of_slot + j // PAGE, mask=there, other=0)
+    place = (page.to(tl.int64) * PAGE + j % PAGE) * HEADS + head
+    k = tl.load(
+        keys + place[None, :] * WIDTH + at[:, None],
+        mask=(at < WIDTH)[:, None] if IS_SHARED else there[None, :] & (at < WIDTH)[:, None],
+        other=0.0,
+    )  # fmt: skip
+    v = tl.load(
+        values + place[:, None] * VALUE_WIDTH + wide[None, :],
+        mask=(wide < VALUE_WIDTH)[None, :] if IS_SHARED
+        else there[:, None] & (wide < VALUE_WIDTH)[None, :],
+        other=0.0,
+    )  # fmt: skip
+    scores = tl.dot(x, k, input_precision=PRECISION) * scale
+    if HAS_CAP:
+        scores = (2 * tl.sigmoid(2 * scores / softcap) - 1) * softcap
+    seen = j[None, :] >= low[:, None]
+    if not IS_SHARED:
+        bit = j[None, :] - end[:, None]
+        is_node = live[:, None] & (bit >= 0) & (bit < 32 * WORDS) & there[None, :]
+        word = tl.load(masks + token[:, None] * WORDS + (bit >> 5), mask=is_node, other=0)
+        is_ancestor = is_node & (((word >> (bit & 31)) & 1) != 0)
+        seen = (seen & (bit < 0) & there[None, :]) | is_ancestor
+    scores = tl.where(seen & live[:, None], scores, float("-inf"))
+    peak = tl.maximum(top, tl.max(scores, 1))
+    safe = tl.where(peak == float("-inf"), 0.0, peak)
+    share, kept = tl.exp(scores - safe[:, None]), tl.exp(top - safe)
+    total = total * kept + tl.sum(share, 1)
+    mixed = mixed * kept[:, None] + tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
+    return peak, total, mixed
+
+
+@triton.jit
 def attend_split(
     query, keys, values, table, tiles, positions, ends, masks, sinks, sums, stats, out,
     scale, softcap, window, per_split, num_splits, table_stride, query_head, query_token,
@@ -71,39 +116,22 @@ def attend_split(
         total = tl.zeros([ROWS], tl.float32)
         mixed = tl.zeros([ROWS, VALUE_BLOCK], tl.float32)
         wide = tl.arange(0, VALUE_BLOCK)
-        for base in range(begin, stop, KEYS):
-            j = base + tl.arange(0, KEYS)
-            there = j < stop
-            page = tl.load(table + slot * table_stride + j // PAGE, mask=there, other=0)
-            place = ((page.to(tl.int64) * PAGE + j % PAGE) * HEADS + head)
-            k = tl.load(
-                keys + place[None, :] * WIDTH + at[:, None],
-                mask=there[None, :] & (at < WIDTH)[:, None], other=0.0,
+        # Whole blocks that every token's chain has, then the rest: the compiler pipelines a loop
+        # that has no branches.
+        limit = tl.maximum(begin, tl.minimum(stop, shared) // KEYS * KEYS)
+        of_slot = table + slot * table_stride
+        for base in range(begin, limit, KEYS):
+            top, total, mixed = attend_block(
+                x, keys, values, of_slot, masks, base, stop, token, live, end, low, head, scale,
+                softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH, BLOCK, VALUE_BLOCK, KEYS,
+                PAGE, WORDS, HAS_CAP, True, PRECISION,
             )  # fmt: skip
-            scores = tl.dot(x, k, input_precision=PRECISION) * scale
-            if HAS_CAP:
-                scores = (2 * tl.sigmoid(2 * scores / softcap) - 1) * softcap
-            seen = (j[None, :] < end[:, None]) & (j[None, :] >= low[:, None])
-            if base + KEYS > shared:
-                bit = j[None, :] - end[:, None]
-                is_node = live[:, None] & (bit >= 0) & (bit < 32 * WORDS) & there[None, :]
-                word = tl.load(
-                    masks + token[:, None] * WORDS + (bit >> 5), mask=is_node, other=0
-                )
-                seen = seen | (is_node & (((word >> (bit & 31)) & 1) != 0))
-            seen = seen & there[None, :] & live[:, None]
-            scores = tl.where(seen, scores, float("-inf"))
-            peak = tl.maximum(top, tl.max(scores, 1))
-            safe = tl.where(peak == float("-inf"), 0.0, peak)
-            share = tl.exp(scores - safe[:, None])
-            kept = tl.exp(top - safe)
-            v = tl.load(
-                values + place[:, None] * VALUE_WIDTH + wide[None, :],
-                mask=there[:, None] & (wide < VALUE_WIDTH)[None, :], other=0.0,
+        for base in range(limit, stop, KEYS):
+            top, total, mixed = attend_block(
+                x, keys, values, of_slot, masks, base, stop, token, live, end, low, head, scale,
+                softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH, BLOCK, VALUE_BLOCK, KEYS,
+                PAGE, WORDS, HAS_CAP, False, PRECISION,
             )  # fmt: skip
-            total = total * kept + tl.sum(share, 1)
-            mixed = mixed * kept[:, None] + tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
-            top = peak
         if IS_DIRECT:
             if HAS_SINKS:
                 sink = tl.load(sinks + of_head, mask=live, other=0.0).to(tl.float32)

@@ -2,13 +2,15 @@
 
 import importlib.util
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.model_loader import LoadedModel
+from outrider.actors.runner.structure import NotRecognised
 
 if TYPE_CHECKING:  # Triton comes with it
     from outrider.actors.runner.gpu.device_model import DeviceModel, Forward, Replayer
+    from outrider.actors.runner.gpu.fused_body import FusedBody
 
 log = logging.getLogger(__name__)
 MOST_GROUPED = 64  # heads that share a KV head: the rows of a tile
@@ -37,6 +39,17 @@ def device_model(
     from outrider.actors.runner.gpu.device_model import DeviceModel
 
     return DeviceModel(traced, forward, lambda: replayer())
+
+
+def fused_body(body: Any, traced: AttentionProbe) -> "FusedBody | None":
+    """The body's layers as few launches, or None where they are of another structure."""
+    from outrider.actors.runner.gpu.fused_body import FusedBody
+
+    try:
+        return FusedBody(body, traced)
+    except NotRecognised as reason:
+        log.info("layers run as Hugging Face wrote them: %s", reason)
+        return None
 
 
 def _why_not(traced: AttentionProbe, *, is_exact: bool) -> str:

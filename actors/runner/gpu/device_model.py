@@ -94,7 +94,9 @@ class DeviceModel:
     is logged and runs as it is from then on. Long chunks of prompts never are.
     """
 
-    def __init__(self, traced: AttentionProbe, forward: Forward, replayers: Callable[[], Replayer]) -> None:
+    def __init__(
+        self, traced: AttentionProbe, forward: Forward, replayers: Callable[[], Replayer]
+    ) -> None:
         self._forward, self._replayers = forward, replayers
         self._group = traced.num_heads[0] // traced.shapes[0][0]
         self._kv_heads = traced.shapes[0][0]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a day with a GPU begins with, a piece at a time, each under nine minutes:
-#   bash tests/benches/gpu/day.sh ceilings|kernels|law|decode|verdict
+#   bash tests/benches/gpu/day.sh ceilings|kernels|law|decode|attention|engine|verdict
 # Runs from a checkout on whatever torch and transformers are there.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
@@ -13,5 +13,7 @@ case "$1" in
   kernels) $pytest -s tests/kernels/cuda/test_gpu.py "${@:2}" ;;
   law) $pytest tests/actors/runner/test_architectures.py tests/law/test_cuda.py "${@:2}" ;;
   decode) python3 tests/benches/gpu/decode.py "${@:2}" ;;
+  attention) python3 tests/benches/gpu/attention.py ;;
+  engine) python3 tests/benches/gpu/engine.py "${@:2}" ;;
   verdict) python3 tests/benches/verdict_gpu.py ;;
 esac

@@ -14,4 +14,9 @@ def test_story(architecture, build, monkeypatch, kind):
     runner = Runner(from_model(build(architecture)), num_tokens=512, numerics="fast")
     for _ in range(3):
         assert far_from_plain(Story(runner).tell(), build(architecture)) < TOLERANCE
-    print(architecture, runner.model.level, runner.model.on_device.num_replayed, runner.model.on_device.refusal)
+    print(
+        architecture,
+        runner.model.level,
+        runner.model.on_device.num_replayed,
+        runner.model.on_device.refusal,
+    )
