@@ -2,10 +2,10 @@
 // put them. One launch for every layer's keys and values.
 //
 // Shapes: planes [P] addresses of pools of rows of row_bytes (a multiple of 16), 16-byte aligned;
-//   starts [B + 1]; sources, targets [starts[B]]: within an item both ascend, target <= source.
-// Launch: grid (B, P), any block. A thread carries the same bytes of every row, in order, and no
-//   target lies above its own source: what is still to be read is never written before. Items own
-//   different rows.
+//   starts [B + 1]; sources, targets [starts[B]]: no target is a later source of its item.
+// Launch: grid (B, P), any block. A thread carries the same bytes of every row, in order: what is
+//   still to be read is never written before. Rows lie anywhere: a text's pages are in no order.
+//   Items own different rows.
 // Oracle: pool[targets] = pool[sources].
 #include "arithmetic.cuh"
 

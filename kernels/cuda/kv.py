@@ -30,8 +30,8 @@ class RowMover:
     def move(self, num_moves: I32, sources: I32, targets: I32) -> None:
         """pool[targets] = pool[sources], in place, in every pool.
 
-        Shapes: num_moves [B]; sources and targets of all items one after another, both ascending
-        within an item, no target above its source; items own different rows. Raises: ContractError.
+        Shapes: num_moves [B]; sources and targets of all items one after another, made in that
+        order; no target is a later source; items own different rows. Raises: ContractError.
         """
         count, last = int(num_moves.sum()), self._pools[0].shape[0] - 1
         if sources.shape != (count,) or targets.shape != (count,):
@@ -40,8 +40,11 @@ class RowMover:
             )
         if count == 0:
             return
-        if targets.min() < 0 or sources.max() > last or (targets > sources).any():
-            raise ContractError(f"Got a move up, or out of 0 to {last}, expected moves down")
+        if min(targets.min(), sources.min()) < 0 or max(sources.max(), targets.max()) > last:
+            raise ContractError(f"Got a row out of 0 to {last}")
+        read = {row: at for at, row in enumerate(sources.tolist())}
+        if any(read.get(row, at) > at for at, row in enumerate(targets.tolist())):
+            raise ContractError("Got a target that is a later source, expected each row read first")
         starts = np.concatenate([[0], np.cumsum(num_moves)]).astype(np.int32)
         sent = self._inputs.upload([starts, sources, targets])
         grid = num_moves.size, len(self._pools)

@@ -16,6 +16,7 @@ from outrider.actors.runner.kv.pool import Shape
 from outrider.actors.runner.model_loader import LoadedModel
 
 FAR = 32768  # float32 angles are still good to 2e-3 here
+ROUNDED = 5e-2  # of half precision's logits, and lengths
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -36,6 +37,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.layers: dict[int, tuple[AttentionParams, Shape, int]] = {}
+        self.lengths: list[torch.Tensor] = []  # of each query and key, layer by layer
         self.trouble = ""
 
     def attend(
@@ -57,6 +59,7 @@ class Recorder:
             (key.shape[1], key.shape[-1], value.shape[-1]),
             query.shape[1],
         )
+        self.lengths += [x.float().norm(dim=-1).flatten() for x in (query, key)]
         num = query.shape[2]
         at = torch.arange(num, device=query.device)
         far = at[:, None] - at[None]
@@ -88,7 +91,7 @@ def trace(loaded: LoadedModel, tokens: list[int]) -> AttentionProbe:
         params=[params for params, _, _ in ordered],
         shapes=[shape for _, shape, _ in ordered],
         num_heads=[heads for _, _, heads in ordered],
-        is_rotary=is_shift_invariant(model, ids, logits, loaded.context_len),
+        is_rotary=is_shift_invariant(model, ids, logits, recorder, loaded.context_len),
     )
 
 
@@ -101,14 +104,23 @@ def run_at(model: Any, ids: torch.Tensor, start: int, recorder: Recorder) -> tor
 
 
 def is_shift_invariant(
-    model: Any, ids: torch.Tensor, wanted: torch.Tensor, context_len: int
+    model: Any, ids: torch.Tensor, wanted: torch.Tensor, first: Recorder, context_len: int
 ) -> bool:
-    """Learned positions and scales that grow with the position answer False."""
+    """Learned positions and scales that grow with the position answer False.
+
+    Where rounding hides what a scale does to logits, queries and keys must keep their lengths too:
+    a rotation leaves them as they are.
+    """
     start = min(FAR, context_len - ids.shape[1])
     if start <= 0:
         return False
-    shifted = run_at(model, ids, start, Recorder())
-    return bool((shifted - wanted).abs().max() <= 5e-3 * wanted.abs().max().clamp(min=1.0))
+    second = Recorder()
+    shifted = run_at(model, ids, start, second)
+    is_rounded = next(model.parameters()).dtype is not torch.float32
+    close = ROUNDED if is_rounded else 5e-3
+    is_same = bool((shifted - wanted).abs().max() <= close * wanted.abs().max().clamp(min=1.0))
+    before, after = torch.cat(first.lengths), torch.cat(second.lengths)
+    return is_same and bool(torch.allclose(before, after, rtol=close, atol=close))
 
 
 def missing_window(model: Any, layers: dict[int, tuple[AttentionParams, Shape, int]]) -> str:

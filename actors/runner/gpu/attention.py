@@ -10,8 +10,8 @@ from outrider.actors.runner.gpu.attention_kernels import attend_split, merge_spl
 from outrider.actors.runner.gpu.staging import FEW_ROWS, WORDS, Staged
 from outrider.actors.runner.kv.pool import KvPool
 
-LEAST_SPLIT = 512  # keys
-PROGRAMS = 1024  # that fill any card: some eight a multiprocessor
+LEAST_SPLIT = 128  # keys
+PROGRAMS = 264  # that fill any card: some eight a multiprocessor
 MERGED_AT_ONCE = 16
 FEW_BYTES = 256  # of a head in one row: wider ones take fewer keys at once
 

@@ -68,7 +68,8 @@ def attend_block(
     scores = tl.where(seen & live[:, None], scores, float("-inf"))
     peak = tl.maximum(top, tl.max(scores, 1))
     safe = tl.where(peak == float("-inf"), 0.0, peak)
-    share, kept = tl.exp(scores - safe[:, None]), tl.exp(top - safe)
+    share = tl.exp(scores - safe[:, None])
+    kept = tl.exp(top - safe)
     total = total * kept + tl.sum(share, 1)
     mixed = mixed * kept[:, None] + tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
     return peak, total, mixed

@@ -187,9 +187,7 @@ class KvPool:
         return cache.pages[position // self.page_size] * self.page_size + position % self.page_size
 
     def move(self, sources: list[int], targets: list[int]) -> None:
-        """Copy pool rows `sources` onto `targets`, in every layer; the two may overlap, ascend, and
-        no row moves up.
-        """
+        """Copy pool rows `sources` onto `targets`, in every layer; no target is a later source."""
         extra = [] if self.features is None else [self.features]
         if self.device.type == "cpu" and self._dtype is torch.float32:  # NumPy takes microseconds
             arrays = [array for number in range(len(self.keys)) for array in self.layer(number)]

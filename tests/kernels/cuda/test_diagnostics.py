@@ -48,13 +48,15 @@ def test_probs_are_refused(launch: Launcher, target: torch.Tensor, message: str)
         compute_acceptance_probs(launch, torch.zeros(1, 2, 3), target)
 
 
-def test_rows_move_down_in_place(launch: Launcher) -> None:
-    """Two items; a row that is read was another's target before, and one stays where it is."""
+def test_rows_move_in_place(launch: Launcher) -> None:
+    """Two items; a row that is read is another's target later, and one stays where it is. A text's
+    pages may lie in any order: some rows move up in the pool.
+    """
     pools = [torch.randn(40, 2, 12, dtype=torch.bfloat16) for _ in range(3)]
     before = [pool.clone() for pool in pools]
-    sources = np.array([3, 5, 6, 9, 21, 22, 30], np.int32)
-    targets = np.array([3, 4, 5, 6, 20, 21, 22], np.int32)
-    RowMover(launch, pools).move(np.array([4, 3], np.int32), sources, targets)
+    sources = np.array([3, 5, 6, 9, 21, 22, 30, 2], np.int32)
+    targets = np.array([3, 4, 5, 6, 20, 21, 22, 30], np.int32)
+    RowMover(launch, pools).move(np.array([4, 4], np.int32), sources, targets)
     for pool, old in zip(pools, before, strict=True):
         old[torch.from_numpy(targets).long()] = old[torch.from_numpy(sources).long()]
         assert torch.equal(pool, old)
@@ -62,8 +64,10 @@ def test_rows_move_down_in_place(launch: Launcher) -> None:
 
 def test_moves_are_refused(launch: Launcher) -> None:
     one, mover = np.ones(1, np.int32), RowMover(launch, [torch.zeros(4, 8)])
-    for sources, targets in (([1], [2]), ([4], [0]), ([1], [-1])):
-        with pytest.raises(ContractError, match="Got a move up, or out of 0 to 3"):
+    for sources, targets in (([4], [0]), ([1], [-1]), ([0], [4])):
+        with pytest.raises(ContractError, match="Got a row out of 0 to 3"):
             mover.move(one, np.array(sources, np.int32), np.array(targets, np.int32))
+    with pytest.raises(ContractError, match="a target that is a later source"):
+        mover.move(one * 2, np.array([1, 3], np.int32), np.array([3, 2], np.int32))
     with pytest.raises(ContractError, match="rows of 12 bytes, expected contiguous rows of a mult"):
         RowMover(launch, [torch.zeros(4, 3)])

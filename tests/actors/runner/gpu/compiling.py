@@ -21,7 +21,8 @@ from outrider.actors.runner.gpu.layer_kernels import add_norm_rows, gate_rows, p
 
 PATH = Path(__file__).with_name("budget.json")
 TARGETS = (80, 90, 100)
-HEADS = {"llama": (4, 8, 128, "bf16"), "gemma": (2, 4, 256, "bf16"), "small": (2, 2, 16, "fp32")}
+# Heads that share a KV head, KV heads, a head's width, type.
+LAYERS = {"llama": (4, 8, 128, "bf16"), "gemma": (2, 4, 256, "bf16"), "small": (2, 2, 16, "fp32")}
 
 
 def options(group, heads, width, dtype, rows, is_direct):
@@ -80,30 +81,35 @@ def spills(made):
 
 
 def measured():
+    """[shared memory, bytes in local memory] of each kernel, by GPU and layer."""
     found = {}
-    for target in TARGETS:
-        for name, (group, heads, width, dtype) in HEADS.items():
-            for rows in (16, 64):
-                for is_direct in (False, True):
-                    told = options(group, heads, width, dtype, rows, is_direct)
-                    made = compiled(attend_split, told, dtype, target, 4 if rows == 16 else 8)
-                    key = f"attend_split {name} {rows} rows{' direct' if is_direct else ''}"
-                    found[f"sm_{target} {key}"] = [made.metadata.shared, spills(made)]
-            told = options(group, heads, width, dtype, 16, False)
-            normed = told | {"HAS_Q_NORM": True, "HAS_K_NORM": True, "HEADS": group * heads}
-            wide = told | {"WIDTH": 4096, "BLOCK": 4096}
-            for kernel, warps, of_it in (
-                (merge_splits, 2, told), (write_rows, 1, told), (place_heads, 1, normed),
-                (add_norm_rows, 8, wide), (gate_rows, 4, told | {"BLOCK": 1024}),
-            ):  # fmt: skip
-                made = compiled(kernel, of_it, dtype, target, warps)
-                key = f"sm_{target} {kernel.fn.__name__} {name}"
-                found[key] = [made.metadata.shared, spills(made)]
+    for target, name in ((t, n) for t in TARGETS for n in LAYERS if t == 90 or n == "llama"):
+        group, heads, width, dtype = LAYERS[name]
+        for key, kernel, warps, told in jobs(group, heads, width, dtype):
+            made = compiled(kernel, told, dtype, target, warps)
+            found[f"sm_{target} {name} {key}"] = [made.metadata.shared, spills(made)]
     return found
+
+
+def jobs(group, heads, width, dtype):
+    """Name, kernel, warps and constants of all that such a layer launches."""
+    for rows in (16, 64):
+        for is_direct in (False, True):
+            told = options(group, heads, width, dtype, rows, is_direct)
+            key = f"attend_split of {rows} rows{', direct' if is_direct else ''}"
+            yield key, attend_split, 4 if rows == 16 else 8, told
+    told = options(group, heads, width, dtype, 16, False)
+    yield "merge_splits", merge_splits, 2, told
+    yield "write_rows", write_rows, 1, told
+    normed = {"HAS_Q_NORM": True, "HAS_K_NORM": True, "HEADS": group * heads}
+    yield "place_heads", place_heads, 1, told | normed
+    yield "add_norm_rows", add_norm_rows, 8, told | {"WIDTH": 4096, "BLOCK": 4096}
+    yield "gate_rows", gate_rows, 4, told | {"BLOCK": 1024}
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--print"]:
         print(json.dumps(measured()))
     else:
-        PATH.write_text(json.dumps(measured(), indent=1) + "\n")
+        found = {"triton": triton.__version__, "kernels": measured()}
+        PATH.write_text(json.dumps(found, indent=1) + "\n")

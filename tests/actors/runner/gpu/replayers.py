@@ -1,6 +1,9 @@
-"""Steps of a device, run and captured on the CPU: Triton's interpreter, and traces for graphs."""
+"""Steps of a device, run and captured on the CPU: plain operators for kernels, traces for graphs."""
+
+import inspect
 
 import torch
+from actors.runner.gpu import plain_ops
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from outrider.actors.runner import paged_model, runner
@@ -9,41 +12,34 @@ from outrider.actors.runner.gpu.staging import Staged
 from outrider.actors.runner.rms_norm import RmsNorm
 
 
-def opaque(function, mutated):
-    """The function as one node of a trace: Triton's interpreter looks into its tensors."""
-    return torch.library.custom_op(
-        f"outrider_test::{function.__name__}", function, mutates_args=mutated
-    )
+def opaque(where, name, mutated):
+    """The plain operator as one node of a trace, called as the kernels' function is."""
+    function = getattr(plain_ops, name)
+    function.__signature__ = inspect.signature(getattr(where, name))
+    return torch.library.custom_op(f"outrider_test::{name}", function, mutates_args=mutated)
 
 
-OPAQUE = (
-    (attention, "store", ("keys", "values")),
-    (attention, "attend", ()),
-    (fused_body, "place", ("keys", "values")),
-    (fused_body, "add_norm", ("hidden",)),
-    (fused_body, "gate", ()),
+KERNELS = (  # a function, what it changes, how many launches it is
+    (attention, "store", ("keys", "values"), 1),
+    (attention, "attend", (), 2),
+    (fused_body, "place", ("keys", "values"), 1),
+    (fused_body, "add_norm", ("hidden",), 1),
+    (fused_body, "gate", (), 1),
 )
-NODES = {(where, name): opaque(getattr(where, name), to) for where, name, to in OPAQUE}
-
-
-class Eager:
-    """Runs the step again."""
-
-    def capture(self, run, staged):
-        return lambda: run(staged)
+NODES = {(where, name): opaque(where, name, to) for where, name, to, _ in KERNELS}
 
 
 class Traced:
     """Replays what the first run did to its tensors, with nothing of Python's in between."""
 
     def __init__(self):
-        self.num_captured = 0
+        self.graphs = []
 
     def capture(self, run, staged):
         names = Staged.__slots__
         tensors = [getattr(staged, name) for name in names]
         graph = make_fx(lambda *given: run(Staged(*given)))(*tensors)
-        self.num_captured += 1
+        self.graphs.append(graph)
         return lambda: graph(*tensors)
 
 
