@@ -81,6 +81,7 @@ class ForwardBatch:
     paths: npt.NDArray[np.int64]  # pool rows of tree ancestors, root first, each token its own run
     places: npt.NDArray[np.int64]  # the same rows, counted from the cache's first
     wanted: list[int]  # indices of the tokens whose logits are returned
+    has_trees: bool
 
 
 def check(chunks: Sequence[Segment], vocab_size: int, context_len: int) -> None:
@@ -110,6 +111,7 @@ def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
     places: list[int] = []
     paths: list[int] = []
     wanted: list[int] = []
+    has_trees = False
     size = pool.page_size
     for chunk in chunks:
         cache, base = chunk.cache, chunk.cache.len
@@ -121,11 +123,22 @@ def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
         for at, token in enumerate(chunk.tokens[:num_chain], base):
             row = pages[at // size] * size + at % size
             table.append((token, at, slot, at + 1, NOT_A_TREE, row))
-        for index, token in enumerate(chunk.tokens[num_chain:], num_chain):
-            path = chunk.path(index)
-            run = [pages[at // size] * size + at % size for at in path]
-            table.append((token, root + len(run) - 1, slot, root, len(paths), run[-1]))
-            paths += run
-            places += path
-    of_trees = (np.array(rows or (0,), np.int64) for rows in (paths, places))
-    return ForwardBatch(np.array(table, np.int64), *of_trees, wanted)
+        if chunk.parents is None:
+            continue
+        has_trees, first = True, max(0, base - root)  # nodes that are there already
+        runs = _runs(chunk.parents, root)
+        for token, run in zip(chunk.tokens[num_chain:], runs[first:], strict=True):
+            rows = [pages[at // size] * size + at % size for at in run]
+            table.append((token, root + len(run) - 1, slot, root, len(paths), rows[-1]))
+            paths += rows
+            places += run
+    of_paths, of_places = (np.array(rows or (0,), np.int64) for rows in (paths, places))
+    return ForwardBatch(np.array(table, np.int64), of_paths, of_places, wanted, has_trees)
+
+
+def _runs(parents: Sequence[int], root: int) -> list[list[int]]:
+    """The rows of every node of a tree and its ancestors, root first."""
+    runs: list[list[int]] = []
+    for node, parent in enumerate(parents):
+        runs.append([*(runs[parent] if parent >= 0 else ()), root + node])
+    return runs

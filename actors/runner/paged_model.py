@@ -25,6 +25,7 @@ from outrider.actors.runner.taps import LayerHooks, Tapped, Taps, parent_of_laye
 if TYPE_CHECKING:
     from outrider.actors.runner.cpu.fused_model import FusedModel
     from outrider.actors.runner.cpu.parts import CpuParts
+    from outrider.actors.runner.gpu.attention import TritonAttention
     from outrider.actors.runner.gpu.fused_body import FusedBody
     from outrider.actors.runner.gpu.staging import Staged
 
@@ -202,7 +203,7 @@ class PagedModel:
         return logits if self.parts is None else logits.float()
 
     def _staged(
-        self, staged: "Staged", attention: AttentionStep, wanted: torch.Tensor | None
+        self, staged: "Staged", attention: "TritonAttention", wanted: torch.Tensor | None
     ) -> torch.Tensor:
         """The same of a step that is on the device; all its logits where no token is named."""
         if self.fused_body is not None:

@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -33,7 +34,7 @@ from outrider.actors.workers.head import HeadWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.actors.workers.timing import chunk_len, timings
-from outrider.actors.workers.warming import warm_up
+from outrider.actors.workers.warming import capture_steps, warm_up
 from outrider.kernels.torch_backend import backend_for, choice
 
 PAGE_SIZE = 16
@@ -47,9 +48,10 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     """
     worker = _load_one(spec, warms_up)
     if spec.head:
-        return _with_head(spec, worker)
+        return _with_head(spec, worker, warms_up=warms_up)
     if spec.colocated_draft is None:
         _fill_device(spec, worker)
+        _ready(warms_up, worker)
         _time(worker, None, spec)
         return worker
     of_draft = replace(
@@ -63,11 +65,12 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     assert isinstance(worker, TargetWorker)
     assert isinstance(draft, DraftWorker)
     _fill_device(spec, worker, draft)
+    _ready(warms_up, worker, draft)
     _time(worker, draft, spec)
     return ColocatedWorker(worker, draft)
 
 
-def _with_head(spec: WorkerSpec, worker: ModelWorker) -> Worker:
+def _with_head(spec: WorkerSpec, worker: ModelWorker, *, warms_up: bool) -> Worker:
     assert isinstance(worker, TargetWorker)
     assert isinstance(worker.runner, Runner)
     kind, _, value = spec.head.partition(":")
@@ -79,6 +82,7 @@ def _with_head(spec: WorkerSpec, worker: ModelWorker) -> Worker:
     if spec.num_tokens:
         head.runner.resize(spec.num_tokens + spec.max_batch * TREE_TOKENS)
     _fill_device(spec, worker, head)
+    _ready(warms_up, worker)
     _time(worker, None, spec)
     return ColocatedWorker(worker, head)
 
@@ -140,6 +144,13 @@ def _fill_device(spec: WorkerSpec, *workers: ModelWorker) -> None:
         worker.runner.resize(num_tokens + is_draft * spec.max_batch * TREE_TOKENS)
         num_pages = worker.runner.pool.num_pages
         worker.description = msgspec.structs.replace(worker.description, num_pages=num_pages)
+
+
+def _ready(warms_up: bool, *workers: ModelWorker) -> None:
+    """Steps of usual sizes are captured, over the pools that stay."""
+    for worker in workers if warms_up else ():
+        if isinstance(worker.runner, Runner):
+            capture_steps(worker.runner)
 
 
 def _peak(runner: PooledRunner) -> tuple[int, int]:
@@ -252,6 +263,7 @@ def _fingerprint(files: str, runner: Runner, num_threads: int) -> str:
     ]
     if loaded.device != "cpu":  # what its libraries choose between rounds otherwise
         facts += [torch.version.cuda, torch.backends.cudnn.version()]  # type: ignore[no-untyped-call]
+        facts.append(None if runner.model.on_device is None else version("triton"))
     elif _depends_on_threads(runner):
         facts.append(num_threads)
     digest.update(json.dumps(facts).encode())

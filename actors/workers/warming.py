@@ -29,8 +29,6 @@ def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:
         from outrider.actors.runner.cpu.linear import prepare  # numba comes with it
 
         prepare(runner.loaded.model, ROWS, PRODUCTS_S)
-    else:
-        _capture(runner)
     cache = runner.open()
     logits = runner.forward([Segment(cache, [0], 1)])
     of_tree = runner.forward([Segment(cache, [0, 0, 1], 3, [-1, -1], root=2)])
@@ -54,8 +52,12 @@ def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:
     backend.draw(batch)
 
 
-def _capture(runner: Runner) -> None:
-    """What a device replays is captured the second time that a step of its size is asked for."""
+def capture_steps(runner: Runner) -> None:
+    """What a device replays is captured the second time that a step of its size is asked for, over
+    the pool that it has from then on.
+    """
+    if runner.model.on_device is None:
+        return
     for count in CAPTURED:
         if count < runner.context_len:
             for _ in range(2):

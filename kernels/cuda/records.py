@@ -97,8 +97,10 @@ def tree_rows_of(trees: Trees) -> tuple[Records, Records]:
     rows["item"], rows["kind"] = owner, trees.kind
     rows["count"] = np.bincount(parent_rows, minlength=count)
     rows["first"] = np.cumsum(rows["count"]) - rows["count"]
+    depths = [0] * count
     for row, parent in zip(own_rows.tolist(), parent_rows.tolist(), strict=True):
-        rows["depth"][row] = rows["depth"][parent] + 1
+        depths[row] = depths[parent] + 1
+    rows["depth"] = depths
     by_parent = np.argsort(parent_rows, kind="stable")
     children["token"], children["row"] = trees.tokens[by_parent], own_rows[by_parent]
     return rows, children

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.forward_batch import CHAIN_END, POSITION, ForwardBatch
 from outrider.actors.runner.gpu.attention import TritonAttention, splits_of
@@ -30,10 +29,10 @@ from outrider.actors.runner.taps import LayerHooks, Tapped
 log = logging.getLogger(__name__)
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of a step that is captured, padding included
-KEYS = tuple(2048 << (2 * n) for n in range(6))  # of its longest sequence
+KEYS = tuple(1024 << n for n in range(11))  # of its longest sequence
 
 # Of a staged step: logits [W, V] of these of its tokens, or of all.
-Forward = Callable[[Staged, AttentionStep, torch.Tensor | None], torch.Tensor]
+Forward = Callable[[Staged, TritonAttention, torch.Tensor | None], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class CudaGraphs:
     """Captures into graphs that share one pool of memory."""
 
     def __init__(self) -> None:
-        self._memory: tuple[int, int] | None = None
+        self._memory: Any = None
 
     def capture(
         self, run: Callable[[Staged], torch.Tensor], staged: Staged
@@ -109,10 +108,10 @@ class DeviceModel:
 
     def suits(self, step: ForwardBatch) -> bool:
         """Whether the kernels can do it: trees are small and within every window."""
+        if not step.has_trees:
+            return True
         tokens = step.tokens
         in_tree = tokens[tokens[:, CHAIN_END] <= tokens[:, POSITION]]
-        if not len(in_tree):
-            return True
         if num_nodes(step) > MAX_NODES:
             return False
         depth = int((in_tree[:, POSITION] - in_tree[:, CHAIN_END]).max()) + 1

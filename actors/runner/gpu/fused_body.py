@@ -12,6 +12,7 @@ from torch import nn
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.gpu import attention as paged
 from outrider.actors.runner.gpu import layer_kernels as kernels
+from outrider.actors.runner.gpu.attention import TritonAttention
 from outrider.actors.runner.gpu.staging import Staged
 from outrider.actors.runner.rms_norm import RmsNorm, as_rms_norm
 from outrider.actors.runner.structure import (
@@ -39,7 +40,7 @@ class Product:
         if len(parts) > 1:
             self.weight = torch.cat([part.weight.detach() for part in parts])
             sizes = [part.out_features for part in parts]
-            for part, rows in zip(parts, self.weight.split(sizes), strict=True):
+            for part, rows in zip(parts, torch.split(self.weight, sizes), strict=True):
                 part.weight = nn.Parameter(rows, requires_grad=False)
         if has_bias == {True}:
             self.bias = torch.cat([part.bias.detach() for part in parts])
@@ -61,16 +62,22 @@ class Layer:
         self.params = trace.params[attention.layer]
 
     def advance(
-        self, hidden: torch.Tensor, delta: torch.Tensor | None, rope: Any, step: Any
+        self,
+        hidden: torch.Tensor,
+        delta: torch.Tensor | None,
+        rope: tuple[torch.Tensor, torch.Tensor],
+        step: TritonAttention,
     ) -> torch.Tensor:
         """hidden += delta, that of the layer before; what comes back is this one's. Both [T, H]."""
         normed = add_norm(hidden, delta, self.before.weight, self.before.eps)
         pool, staged, own = step.pool, step.step, self.attention
         keys, values = pool.keys[own.layer], pool.values[own.layer]
         q_norm, k_norm = (None if norm is None else norm.weight for norm in own.norms)
+        cosines, sines = rope
         query = place(
-            self.qkv(normed), *rope, q_norm, k_norm, own.eps, keys, values, staged.write, own.heads
-        )
+            self.qkv(normed), cosines, sines, q_norm, k_norm, own.eps, keys, values, staged.write,
+            own.heads,
+        )  # fmt: skip
         mixed = paged.attend(
             query, keys, values, staged.at, staged.ends, staged.masks, staged.tiles, staged.table,
             None, self.params.scale, self.params.softcap, self.params.window, step.rows,
@@ -91,11 +98,16 @@ class FusedBody:
         self.embed, self.rotary, self.norm = body.embed_tokens, body.rotary_emb, _norm(body.norm)
 
     def hidden(
-        self, staged: Staged, step: Any, num_layers: int | None, boundaries: tuple[int, ...]
+        self,
+        staged: Staged,
+        step: TritonAttention,
+        num_layers: int | None,
+        boundaries: tuple[int, ...],
     ) -> tuple[torch.Tensor, Tapped]:
         """Shapes: → [T, H] behind the norm, and the states at these boundaries."""
         hidden = self.embed(staged.ids[None])[0]
-        rope = [x[0].contiguous() for x in self.rotary(hidden, position_ids=staged.positions[None])]
+        cosines, sines = self.rotary(hidden, position_ids=staged.positions[None])
+        rope = cosines[0].contiguous(), sines[0].contiguous()
         delta, tapped = None, Tapped()
         for number, layer in enumerate(self.layers[:num_layers]):
             if number in boundaries:

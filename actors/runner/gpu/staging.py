@@ -4,7 +4,6 @@ Their addresses stay the same from step to step, so that a CUDA graph can read t
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -40,22 +39,30 @@ class Tiles:
 
 def tiles_of(step: ForwardBatch, group: int) -> Tiles:
     """Of `group` query heads a KV head. The smaller tile, where each sequence fits one."""
-    tokens = step.tokens
-    slots, in_tree = tokens[:, SLOT], tokens[:, CHAIN_END] <= tokens[:, POSITION]
-    own = tokens[:, POSITION].copy()
-    own[in_tree] = step.places[
-        tokens[in_tree, PATH] + tokens[in_tree, POSITION] - tokens[in_tree, CHAIN_END]
-    ]
-    cuts = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(slots)]
-    longest = max(end - start for start, end in pairwise(cuts))
+    slots, own = step.tokens[:, SLOT], _own_rows(step)
+    firsts = np.flatnonzero(np.diff(slots, prepend=-1))
+    counts = np.diff(firsts, append=len(slots))
+    longest = int(counts.max())
     rows = FEW_ROWS if longest * group <= FEW_ROWS else MANY_ROWS
-    size, found = max(1, rows // group), []
-    for start, end in pairwise(cuts):
-        for first in range(start, end, size):
-            last = min(first + size, end)
-            num_keys = int(own[first:last].max()) + 1
-            found.append((first, last - first, int(slots[start]), num_keys))
-    return Tiles(rows, np.array(found, np.int32))
+    if longest > (size := max(1, rows // group)):
+        cut = [np.arange(f, f + n, size) for f, n in zip(firsts, counts, strict=True)]
+        firsts = np.concatenate(cut)
+        counts = np.diff(firsts, append=len(slots))
+    num_keys = np.maximum.reduceat(own, firsts) + 1
+    return Tiles(rows, np.stack((firsts, counts, slots[firsts], num_keys), 1).astype(np.int32))
+
+
+def _own_rows(step: ForwardBatch) -> npt.NDArray[np.int64]:
+    """Where each token lies, counted from its cache's first row."""
+    tokens = step.tokens
+    own = tokens[:, POSITION]
+    if step.has_trees:
+        trees = np.flatnonzero(tokens[:, CHAIN_END] <= own)
+        own = own.copy()
+        own[trees] = step.places[
+            tokens[trees, PATH] + tokens[trees, POSITION] - tokens[trees, CHAIN_END]
+        ]
+    return own
 
 
 def masks_of(step: ForwardBatch) -> npt.NDArray[np.int32]:
@@ -78,12 +85,7 @@ def masks_of(step: ForwardBatch) -> npt.NDArray[np.int32]:
 
 def num_nodes(step: ForwardBatch) -> int:
     """Of the largest tree: how far behind its chain's end a token sees."""
-    tokens = step.tokens
-    trees = tokens[tokens[:, CHAIN_END] <= tokens[:, POSITION]]
-    if not len(trees):
-        return 0
-    own = step.places[trees[:, PATH] + trees[:, POSITION] - trees[:, CHAIN_END]]
-    return int((own - trees[:, CHAIN_END]).max()) + 1
+    return int((_own_rows(step) - step.tokens[:, CHAIN_END]).max()) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class Staging:
         is_cuda = device.type == "cuda"
         self._host = torch.zeros(at, dtype=torch.uint8, pin_memory=is_cuda)
         self._device = torch.zeros(at, dtype=torch.uint8, device=device)
+        self._has_masks = True  # other than zeros, anywhere
         self._sent = torch.cuda.Event() if is_cuda else None  # type: ignore[no-untyped-call]
         host = self._host.numpy()
         self._wide = host[places["wide"]].view(np.int64).reshape(3, num_tokens)
@@ -173,12 +176,16 @@ class Staging:
         self._wide[:, own:num_tokens] = ((0,), (0,), (spare_row,))
         self._narrow[:, :own] = step.tokens[:, (POSITION, CHAIN_END)].T
         self._narrow[:, own:num_tokens] = 0
-        self._masks[:own], self._masks[own:num_tokens] = masks_of(step), 0
+        if step.has_trees:
+            self._masks[:own], self._masks[own:num_tokens] = masks_of(step), 0
+        elif self._has_masks:
+            self._masks[:] = 0
+        self._has_masks = step.has_trees
         self._tiles[:count], self._tiles[count:num_tiles] = tiles.array, 0
         self._device.copy_(self._host, non_blocking=True)
         if self._sent is not None:
             self._sent.record()
-        return Staged(
-            *self._wide_there[:, :num_tokens], *self._narrow_there[:, :num_tokens],
-            self._masks_there[:num_tokens], self._tiles_there[:num_tiles], table,
-        )  # fmt: skip
+        ids, positions, write = self._wide_there[:, :num_tokens]
+        at, ends = self._narrow_there[:, :num_tokens]
+        masks, there = self._masks_there[:num_tokens], self._tiles_there[:num_tiles]
+        return Staged(ids, positions, write, at, ends, masks, there, table)

@@ -30,24 +30,11 @@ def one(context: int, rows: int, new: int, splits: Splits | None) -> tuple[float
     tiles = torch.tensor([[n * new, new, n, context + new] for n in range(rows)]).int().cuda()
     size = 16 if new * HEADS // KV_HEADS <= 16 else 64
     splits = splits or splits_of(context + new, rows, KV_HEADS)
+    fixed = at, at + 1, masks, tiles, table, None, WIDTH**-0.5, 0.0, 0, size
     calls = [
         lambda keys=keys, values=values: attend(
-            query,
-            keys,
-            values,
-            at,
-            at + 1,
-            masks,
-            tiles,
-            table,
-            None,
-            WIDTH**-0.5,
-            0.0,
-            0,
-            size,
-            splits.number,
-            splits.size,
-        )  # fmt: skip
+            query, keys, values, *fixed, splits.number, splits.size
+        )
         for keys, values in layers
     ]
     return median_us(calls), splits

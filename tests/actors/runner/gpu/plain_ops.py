@@ -7,9 +7,11 @@ import torch.nn.functional as F
 
 from outrider.actors.runner.gpu.attention_kernels import attend_split  # noqa: F401 - the subject
 
+
 def store(key, value, keys, values, write):
     keys.view(-1, *keys.shape[2:])[write] = key[0].transpose(0, 1)
     values.view(-1, *values.shape[2:])[write] = value[0].transpose(0, 1)
+
 
 def sees(at, ends, masks, window, num_keys):
     """Which of a cache's first keys some tokens see: [tokens, num_keys]."""
@@ -54,6 +56,7 @@ def attend(
 def norm(x, weight, eps):
     return F.rms_norm(x.float(), x.shape[-1:], None if weight is None else weight.float(), eps)
 
+
 def place(qkv, cosines, sines, q_norm, k_norm, eps, keys, values, write, heads):
     _, _, kv_heads, width = keys.shape
     rows = qkv.float().view(len(qkv), -1, width)
@@ -63,19 +66,22 @@ def place(qkv, cosines, sines, q_norm, k_norm, eps, keys, values, write, heads):
         x = x if weight is None else norm(x, weight, eps)
         size = cosines.shape[1]
         a, b = x[..., : size // 2], x[..., size // 2 : size]
-        mixed = x[..., :size] * cosines[:, None].float() + torch.cat([-b, a], -1) * sines[
-            :, None
-        ].float()
+        mixed = (
+            x[..., :size] * cosines[:, None].float()
+            + torch.cat([-b, a], -1) * sines[:, None].float()
+        )
         return torch.cat([mixed, x[..., size:]], -1)
 
     for x, pool in ((turned(key, k_norm), keys), (value, values)):
         pool.view(-1, kv_heads, width)[write] = x.to(pool.dtype)
     return turned(query, q_norm).to(qkv.dtype)
 
+
 def add_norm(hidden, delta, weight, eps):
     if delta is not None:
         hidden += delta
     return norm(hidden, weight, eps).to(hidden.dtype)
+
 
 def gate(both, is_silu):
     act, up = both.float().chunk(2, -1)

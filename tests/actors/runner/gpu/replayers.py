@@ -1,4 +1,4 @@
-"""Steps of a device, run and captured on the CPU: plain operators for kernels, traces for graphs."""
+"""Steps of a device, run and captured on the CPU: plain operators, and traces for graphs."""
 
 import inspect
 

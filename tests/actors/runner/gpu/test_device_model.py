@@ -173,9 +173,7 @@ def test_large_trees_and_other_windows_go_another_way(build, monkeypatch):
     runner = Runner(from_model(build("gemma2")), num_tokens=1024, numerics="fast")
     asked = []
     suits = DeviceModel.suits
-    monkeypatch.setattr(
-        DeviceModel, "suits", lambda *args: asked.append(suits(*args)) or asked[-1]
-    )
+    monkeypatch.setattr(DeviceModel, "suits", lambda *args: asked.append(suits(*args)) or asked[-1])
     text, cache = [5, 6, 7], runner.open()
     runner.forward([Segment(cache, text)])
     ids = [1 + at % 99 for at in range(40)]
@@ -185,7 +183,7 @@ def test_large_trees_and_other_windows_go_another_way(build, monkeypatch):
     assert far_from_plain(told, build("gemma2")) < 1e-4
     runner.rollback(cache, 3)
     wide = runner.forward([Segment(cache, [9] * 300, 300, [-1] * 300)])
-    assert far_from_plain([(text + [9], wide[299:])], build("gemma2")) < 1e-4
+    assert far_from_plain([([*text, 9], wide[299:])], build("gemma2")) < 1e-4
     assert asked[1:] == [False, False]
 
 
