@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 # Files, folders and tests that take seconds each: emulated kernels, compilers, kills, training.
 SLOW = (
     "actors/executor/test_executor.py",
+    "actors/runner/gpu",
     "actors/runner/test_architectures.py::test_two_threads",
     "clients/test_killed.py",
     "cluster/api/test_fuzz.py",
@@ -30,6 +31,7 @@ SLOW = (
     "law/test_chaos.py",
     "law/test_colocated.py",
     "law/test_ahead.py",
+    "law/test_device_steps.py",
     "law/test_heads.py",
     "law/test_rejection_statistics.py",
     "law/test_lockstep.py::test_over_sockets_too",

@@ -1,8 +1,6 @@
 """What a model on a GPU is spared, as far as it can be seen without one."""
 
 import os
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -80,16 +78,20 @@ def test_a_device_is_filled_tensor_by_tensor(
     assert asked == [{"": "cuda"}, {"": "cuda:1"}, None]
 
 
-def test_the_command_for_a_machine_with_a_gpu_finds_its_tests() -> None:
+@pytest.mark.parametrize(
+    ("piece", "tests"),
+    [
+        ("kernels", ["test_gpu.py::test_bytes_equal_the_cpus"]),
+        ("law", ["test_architectures.py::test_cuda", "test_cuda.py::test_output_equals_plain"]),
+    ],
+)
+def test_a_day_with_a_gpu_finds_its_tests(piece: str, tests: list[str]) -> None:
     """Without our settings, and without the plugins that they name."""
-    [line] = re.findall(
-        r"^(PYTHONPATH=.* -m gpu .*)$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
-    )
-    variable, _, *rest = shlex.split(line)
-    name, _, value = variable.partition("=")
-    command = [sys.executable, *rest, "--collect-only", "-q", "-p", "no:asyncio"]
-    environment = {**os.environ, name: value}
+    line = f"bash tests/benches/gpu/day.sh {piece}"
+    assert line in (ROOT / "CONTRIBUTING.md").read_text()
+    command = [*line.split(), "--collect-only", "-p", "no:asyncio"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "test_gpu.py::test_bytes_equal_the_cpus" in done.stdout
-    assert "test_architectures.py::test_cuda" in done.stdout
+    assert all(test in done.stdout for test in tests)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a day with a GPU begins with, a piece at a time, each under nine minutes:
-#   bash tests/benches/gpu/day.sh ceilings|kernels|law|decode|attention|engine|verdict
-# Runs from a checkout on whatever torch and transformers are there.
+#   bash tests/benches/gpu/day.sh ceilings|kernels|law|decode|attention|engine|host|verdict
+# Runs from a checkout on whatever torch and transformers are there; `host` needs no GPU.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 export PYTHONPATH=.types:tests:tests/benches/gpu${PYTHONPATH:+:$PYTHONPATH}
@@ -15,5 +15,6 @@ case "$1" in
   decode) python3 tests/benches/gpu/decode.py "${@:2}" ;;
   attention) python3 tests/benches/gpu/attention.py ;;
   engine) python3 tests/benches/gpu/engine.py "${@:2}" ;;
+  host) python3 tests/benches/gpu/host.py ;;
   verdict) python3 tests/benches/verdict_gpu.py ;;
 esac
