@@ -18,7 +18,7 @@ from outrider.kernels.contract.verdict import (
 )
 
 ROWS, PRODUCTS_S = 288, 1.0  # of a usual forward; seconds for products by number of rows
-CAPTURED = (1, 2, 4, 8, 16, 32, 64)  # tokens of a step that a device has ready
+CAPTURED = (1, 2, 4, 8, 16, 32, 64)  # tokens of one text, or texts, that a device has ready
 
 
 def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:
@@ -58,9 +58,11 @@ def capture_steps(runner: Runner) -> None:
     """
     if runner.model.on_device is None:
         return
-    for count in CAPTURED:
-        if count < runner.context_len:
+    shapes = [(1, count) for count in CAPTURED if count < runner.context_len]
+    for rows, count in (*shapes, *((rows, 1) for rows in CAPTURED[1:])):
+        if rows * -(-count // runner.pool.page_size) <= runner.num_free_pages:
             for _ in range(2):
-                cache = runner.open()
-                runner.forward([Segment(cache, [0] * count, count)])
-                runner.close(cache)
+                caches = [runner.open() for _ in range(rows)]
+                runner.forward([Segment(cache, [0] * count, count) for cache in caches])
+                for cache in caches:
+                    runner.close(cache)

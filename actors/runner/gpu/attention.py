@@ -11,8 +11,7 @@ from outrider.actors.runner.gpu.staging import FEW_ROWS, WORDS, Staged
 from outrider.actors.runner.kv.pool import KvPool
 
 LEAST_SPLIT = 128  # keys
-PROGRAMS = 264  # that fill any card: some eight a multiprocessor
-MERGED_AT_ONCE = 16
+MOST_SPLITS, MERGED_AT_ONCE = 512, 16  # one machine code for any number of splits
 FEW_BYTES = 256  # of a head in one row: wider ones take fewer keys at once
 
 
@@ -24,12 +23,20 @@ class Splits:
     size: int
 
 
-def splits_of(most_keys: int, num_tiles: int, kv_heads: int) -> Splits:
-    """Enough parts to fill the card, none of them small."""
-    most = max(1, PROGRAMS // (num_tiles * kv_heads))
+def splits_of(most_keys: int, num_groups: int, programs: int) -> Splits:
+    """Enough parts of the keys of so many tiles' KV heads to fill the card, none of them small."""
+    most = min(MOST_SPLITS, max(1, -(-programs // num_groups)))
     number = min(most, -(-most_keys // LEAST_SPLIT))
     size = max(LEAST_SPLIT, -(-most_keys // number))
     return Splits(number, -(-size // 64) * 64)
+
+
+def multiprocessors(device: torch.device) -> int:
+    """Of a card; 132 where there is none, as an H100 has."""
+    if device.type != "cuda":
+        return 132
+    found: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return found
 
 
 class TritonAttention:
@@ -124,7 +131,7 @@ def attend(
         merge_splits[num_tiles, kv_heads * rows](
             tiles, given, sums, stats, out, per_split, num_splits,
             group, kv_heads, value_width, value_block, rows,
-            _power_of_two(num_splits), MERGED_AT_ONCE, has_sinks,
+            MOST_SPLITS, MERGED_AT_ONCE, has_sinks,
             num_warps=2,
         )  # fmt: skip
     return out

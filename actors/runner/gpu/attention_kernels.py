@@ -75,7 +75,7 @@ def attend_block(
     return peak, total, mixed
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["window", "per_split", "num_splits"])
 def attend_split(
     query, keys, values, table, tiles, positions, ends, masks, sinks, sums, stats, out,
     scale, softcap, window, per_split, num_splits, table_stride, query_head, query_token,
@@ -153,7 +153,7 @@ def attend_split(
             tl.store(sums + to[:, None] * VALUE_BLOCK + wide[None, :], mixed)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["per_split", "num_splits"])
 def merge_splits(
     tiles, sinks, sums, stats, out, per_split, num_splits,
     GROUP: tl.constexpr, HEADS: tl.constexpr, VALUE_WIDTH: tl.constexpr,

@@ -13,7 +13,7 @@ import torch
 
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.forward_batch import CHAIN_END, POSITION, ForwardBatch
-from outrider.actors.runner.gpu.attention import TritonAttention, splits_of
+from outrider.actors.runner.gpu.attention import TritonAttention, multiprocessors, splits_of
 from outrider.actors.runner.gpu.staging import (
     MAX_NODES,
     DeviceTable,
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of a step that is captured, padding included
 KEYS = tuple(1024 << n for n in range(11))  # of its longest sequence
+PROGRAMS_EACH = 2  # of attention, a multiprocessor: more do not read faster
 
 # Of a staged step: logits [W, V] of these of its tokens, or of all.
 Forward = Callable[[Staged, TritonAttention, torch.Tensor | None], torch.Tensor]
@@ -104,7 +105,7 @@ class DeviceModel:
         self.hooks: LayerHooks | None = None
         self.only_first: Callable[[int], AbstractContextManager[None]]
         self.num_replayed = 0  # of all steps
-        self.refusal = ""  # why nothing is captured any more
+        self.refusal = ""  # why nothing more is captured
 
     def suits(self, step: ForwardBatch) -> bool:
         """Whether the kernels can do it: trees are small and within every window."""
@@ -130,39 +131,50 @@ class DeviceModel:
         """Shapes: → [W, V] of the step's wanted tokens, and what the hooks saw of all [T', H]."""
         if pool is not self._pool:
             self._pool, self._table = pool, DeviceTable(pool)
+            self._num_processors = multiprocessors(pool.device)
             self._short = Staging(TOKENS[-1], pool.device)
             self._long = self._short
             self.forget()
         if self._table.update():
             self.forget()
         tiles = tiles_of(step, self._group)
-        if len(step.tokens) <= TOKENS[-1] and tiles.most_keys <= KEYS[-1] and not self.refusal:
-            return self._bucketed(step, tiles, pool, shift, num_layers)
+        bucket = self._bucket(step, tiles, num_layers)
+        if bucket is not None:
+            return self._bucketed(bucket, step, tiles, pool, shift)
         if len(step.tokens) > self._long.num_tokens:
             self._long = Staging(2 * len(step.tokens), pool.device)
         size = len(step.tokens), len(tiles.array)
         staged = self._long.send(step, tiles, pool.spare_row, self._table.rows, size, shift)
-        attention = self._attention(pool, staged, tiles, tiles.most_keys)
+        attention = self._attention(pool, staged, tiles.rows, tiles.most_keys)
         with self._layers(num_layers):
             return self._forward(staged, attention, _indices(step, pool)), self._tapped()
 
-    def _bucketed(
-        self, step: ForwardBatch, tiles: Tiles, pool: KvPool, shift: int, num_layers: int | None
-    ) -> tuple[torch.Tensor, Tapped]:
-        num_tiles = 1 << (len(tiles.array) - 1).bit_length()
+    def _bucket(self, step: ForwardBatch, tiles: Tiles, num_layers: int | None) -> Bucket | None:
+        """None where no graph is or will be: as it is, nothing needs padding."""
+        count = len(step.tokens)
+        if count > TOKENS[-1] or tiles.most_keys > KEYS[-1]:
+            return None
+        num_tokens = next(size for size in TOKENS if size >= count)
+        # As of one sequence, or one a token: a program without a tile ends at once.
+        one = -(-num_tokens // max(1, tiles.rows // self._group))
         bucket = Bucket(
-            next(size for size in TOKENS if size >= max(len(step.tokens), num_tiles)),
-            num_tiles,
+            num_tokens,
+            one if len(tiles.array) <= one else num_tokens,
             next(size for size in KEYS if size >= tiles.most_keys),
             tiles.rows,
             num_layers,
         )
+        return None if self.refusal and self._graphs.get(bucket) is None else bucket
+
+    def _bucketed(
+        self, bucket: Bucket, step: ForwardBatch, tiles: Tiles, pool: KvPool, shift: int
+    ) -> tuple[torch.Tensor, Tapped]:
         size = bucket.num_tokens, bucket.num_tiles
         staged = self._short.send(step, tiles, pool.spare_row, self._table.rows, size, shift)
 
         def run(staged: Staged) -> torch.Tensor:
-            attention = self._attention(pool, staged, tiles, bucket.num_keys)
-            with self._layers(num_layers):
+            attention = self._attention(pool, staged, bucket.rows, bucket.num_keys)
+            with self._layers(bucket.num_layers):
                 return self._forward(staged, attention, None)
 
         captured = self._graphs.get(bucket)
@@ -187,11 +199,10 @@ class DeviceModel:
         self._graphs[bucket] = captured
         return captured
 
-    def _attention(
-        self, pool: KvPool, staged: Staged, tiles: Tiles, num_keys: int
-    ) -> TritonAttention:
-        splits = splits_of(num_keys, len(staged.tiles), self._kv_heads)
-        return TritonAttention(pool, staged, tiles.rows, splits)
+    def _attention(self, pool: KvPool, staged: Staged, rows: int, num_keys: int) -> TritonAttention:
+        programs = PROGRAMS_EACH * self._num_processors
+        splits = splits_of(num_keys, len(staged.tiles) * self._kv_heads, programs)
+        return TritonAttention(pool, staged, rows, splits)
 
     def _layers(self, num_layers: int | None) -> AbstractContextManager[None]:
         return nullcontext() if num_layers is None else self.only_first(num_layers)
@@ -209,7 +220,7 @@ def _indices(step: ForwardBatch, pool: KvPool) -> torch.Tensor:
 
 def _wanted(logits: torch.Tensor, step: ForwardBatch, pool: KvPool) -> torch.Tensor:
     """A copy: the next step writes where these lie."""
-    wanted = step.wanted
-    if wanted == list(range(wanted[0], wanted[0] + len(wanted))) if wanted else False:
-        return logits[wanted[0] : wanted[0] + len(wanted)].clone()
+    first, count = step.wanted[0] if step.wanted else 0, len(step.wanted)
+    if step.wanted == list(range(first, first + count)):
+        return logits[first : first + count].clone()
     return logits.index_select(0, _indices(step, pool))

@@ -14,8 +14,8 @@ import torch
 
 from outrider.actors.errors import IllegalTransition, PoolExhausted
 from outrider.actors.runner.kv.page_allocator import PageAllocator
+from outrider.actors.runner.kv.row_moves import RowMoves, row_moves
 from outrider.kernels.cuda.kernels import Launcher, why_unusable
-from outrider.kernels.cuda.kv import RowMover
 
 HUGE_PAGE = 2 << 20  # bytes
 Store = tuple[list[torch.Tensor], torch.Tensor | None]
@@ -59,9 +59,12 @@ class KvPool:
         )
         self._layers: list[tuple[Rows, Rows]] = []
         self._arrays: tuple[Rows, Rows] | None = None
-        self._movers: list[RowMover] = []
         self.features: torch.Tensor | None = None  # of each row's token, see runner/taps.py
         self.device, self._dtype = torch.device(device), dtype
+        # Where one launch can make them; else a move is made at once.
+        self.moves: RowMoves | None = None
+        if self.device.type == "cuda" and why_unusable() is None:
+            self.moves = row_moves(Launcher(self.device), self.stores())
         self._pages = PageAllocator(self.num_pages)
         self._free_slots: list[int] = []
         most_pages = min(self.num_pages, -(-max_rows // page_size))
@@ -122,10 +125,13 @@ class KvPool:
             self._free_slots.append(cache.slot)
 
     def reserve(self, wanted: Iterable[tuple[PageTable, int]]) -> None:
-        """Pages for `num_tokens` more rows in each cache: all of them or none.
+        """Pages for `num_tokens` more rows in each cache: all of them or none. What was moved lies
+        there from here on.
 
         Raises PoolExhausted, with nothing changed, naming what is needed and what is free.
         """
+        if self.moves:
+            self.moves.make()
         short = [
             (cache, count)
             for cache, num in wanted
@@ -186,6 +192,10 @@ class KvPool:
         """The pool row that holds `position` of a cache."""
         return cache.pages[position // self.page_size] * self.page_size + position % self.page_size
 
+    def stores(self) -> list[torch.Tensor]:
+        """Every layer's keys, then every layer's values, as rows."""
+        return [store.flatten(0, 1) for store in (*self.keys, *self.values)]
+
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Copy pool rows `sources` onto `targets`, in every layer; no target is a later source."""
         extra = [] if self.features is None else [self.features]
@@ -194,24 +204,13 @@ class KvPool:
             for array in (*arrays, *(features.numpy() for features in extra)):
                 array[targets] = array[sources]
             return
-        stores = [store.flatten(0, 1) for store in (*self.keys, *self.values)]
-        if self.device.type == "cuda" and why_unusable() is None:
-            self._movers = self._movers or _movers(self.device, stores)
-            rows_from, rows_to = (np.array(rows, np.int32) for rows in (sources, targets))
-            for mover in self._movers:
-                mover.move(np.array([len(sources)], np.int32), rows_from, rows_to)
-            stores = []
-        if stores or extra:
+        if self.moves:
+            self.moves.add(sources, targets)
+        pools = [*extra, *(() if self.moves else self.stores())]
+        if pools:
             source, target = (torch.tensor(rows, device=self.device) for rows in (sources, targets))
-            for rows in (*stores, *extra):
+            for rows in pools:
                 rows[target] = rows[source]
-
-
-def _movers(device: torch.device, stores: list[torch.Tensor]) -> list[RowMover]:
-    """One for each size of row."""
-    launcher = Launcher(device)
-    sizes = {store.shape for store in stores}
-    return [RowMover(launcher, [s for s in stores if s.shape == size]) for size in sizes]
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:

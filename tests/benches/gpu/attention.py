@@ -29,7 +29,7 @@ def one(context: int, rows: int, new: int, splits: Splits | None) -> tuple[float
     masks = torch.zeros(rows * new, WORDS, dtype=torch.int32, device="cuda")
     tiles = torch.tensor([[n * new, new, n, context + new] for n in range(rows)]).int().cuda()
     size = 16 if new * HEADS // KV_HEADS <= 16 else 64
-    splits = splits or splits_of(context + new, rows, KV_HEADS)
+    splits = splits or splits_of(context + new, rows * KV_HEADS, 264)
     fixed = at, at + 1, masks, tiles, table, None, WIDTH**-0.5, 0.0, 0, size
     calls = [
         lambda keys=keys, values=values: attend(

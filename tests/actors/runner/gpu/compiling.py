@@ -32,7 +32,7 @@ def options(group, heads, width, dtype, rows, is_direct):
     return {
         "GROUP": group, "HEADS": heads, "WIDTH": width, "VALUE_WIDTH": width, "BLOCK": block,
         "VALUE_BLOCK": block, "ROWS": rows, "KEYS": 32 if few else 64, "PAGE": 16, "WORDS": 8,
-        "HAS_CAP": False, "HAS_SINKS": False, "IS_DIRECT": is_direct, "SPLITS": 16, "STEP": 16,
+        "HAS_CAP": False, "HAS_SINKS": False, "IS_DIRECT": is_direct, "SPLITS": 512, "STEP": 16,
         "KV_HEADS": heads, "ROTATED": width, "HAS_Q_NORM": False, "HAS_K_NORM": False,
         "HAS_DELTA": True, "INNER": 1024, "IS_SILU": True,
         "PRECISION": "ieee" if dtype == "fp32" else "tf32",

@@ -73,7 +73,7 @@ def compared(layer, kinds, seed=0, splits=None, interpreted=attention.attend):
     )
     query = torch.randn(len(staged.ids), layer.heads, layer.width).to(layer.dtype)
     sinks = torch.randn(layer.heads) if layer.has_sinks else None
-    splits = splits or attention.splits_of(tiles.most_keys, len(staged.tiles), layer.kv_heads)
+    splits = splits or attention.splits_of(tiles.most_keys, len(staged.tiles) * layer.kv_heads, 264)
     given = (
         query, keys, values, staged.at, staged.ends, staged.masks, staged.tiles, staged.table,
         sinks, layer.width**-0.5, layer.softcap, layer.window, tiles.rows, splits.number,
@@ -249,3 +249,15 @@ def test_rows_are_stored():
         store(key, value, *pools, write)
         found.append(torch.cat([pool.flatten() for pool in pools]))
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("programs", [1, 108, 264, 2000])
+def test_splits_hold_all_keys_and_fill_the_card(programs):
+    for keys in (1, 127, 128, 129, 5000, 131_072, 2**20):
+        for groups in (1, 8, 64, 4096):
+            splits = attention.splits_of(keys, groups, programs)
+            assert splits.number * splits.size >= keys
+            assert splits.size % 64 == 0
+            assert splits.number <= attention.MOST_SPLITS
+            busy = -(-keys // splits.size) * groups
+            assert splits.size == attention.LEAST_SPLIT or busy * 2 >= min(programs, 512 * groups)
