@@ -11,7 +11,8 @@ pytest="python3 -m pytest -c /dev/null --rootdir=. --import-mode=importlib -p no
 case "$1" in
   ceilings) python3 tests/benches/gpu/ceilings.py ;;
   kernels) $pytest -s tests/kernels/cuda/test_gpu.py "${@:2}" ;;
-  law) $pytest tests/actors/runner/test_architectures.py tests/law/test_cuda.py "${@:2}" ;;
+  law) $pytest tests/actors/runner/gpu tests/actors/runner/test_architectures.py tests/law/test_cuda.py \
+    "${@:2}" ;;
   decode) python3 tests/benches/gpu/decode.py "${@:2}" ;;
   attention) python3 tests/benches/gpu/attention.py ;;
   engine) python3 tests/benches/gpu/engine.py "${@:2}" ;;

@@ -15,7 +15,8 @@ from kernels.cuda.recording import recorded
 from outrider.kernels.contract.verdict import Draws, Verdicts
 from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.cuda.backend import CudaBackend
-from outrider.kernels.cuda.kernels import why_unusable
+from outrider.kernels.cuda.kernels import Launcher, why_unusable
+from outrider.kernels.cuda.kv import RowMover
 
 pytestmark = pytest.mark.gpu
 WIDTHS = {5: 60, 1003: 60, 4099: 30, 32_000: 6, 50_257: 6, 151_936: 4, 152_064: 4}
@@ -63,6 +64,21 @@ def test_a_thousand_replays_of_a_graph(backend: CudaBackend, dtype: torch.dtype)
         for _ in range(100):
             graph.replay()
         assert launches.written() == written
+
+
+def test_rows_move_as_indexing_moves_them(backend: CudaBackend) -> None:
+    """Many items at once, their rows anywhere."""
+    generator = torch.Generator().manual_seed(0)
+    pools = [torch.randn(4096, 8, 128, dtype=torch.bfloat16).to(backend.device) for _ in range(6)]
+    mover = RowMover(Launcher(backend.device), pools)
+    for _ in range(20):
+        rows = torch.randperm(4096, generator=generator)[:640].int().numpy()
+        sources, targets = rows[:320], rows[320:]
+        expected = [pool.clone() for pool in pools]
+        for pool in expected:
+            pool[torch.from_numpy(targets).long()] = pool[torch.from_numpy(sources).long()]
+        mover.move(np.full(64, 5, np.int32), sources, targets)
+        assert all(torch.equal(*both) for both in zip(pools, expected, strict=True))
 
 
 def test_streams_do_not_disturb_each_other(backend: CudaBackend) -> None:

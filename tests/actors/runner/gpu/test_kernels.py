@@ -18,7 +18,7 @@ from outrider.actors.runner.kv.pool import KvPool
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of rows that are not live
 PAGE = 16
-CLOSE = {torch.float32: 2e-6, torch.float16: 3e-3}
+CLOSE = {torch.float32: 2e-6, torch.float16: 3e-3, torch.bfloat16: 1e-2}
 
 
 @dataclass
@@ -60,7 +60,7 @@ def staged_of(pool, found, group):
     return step, tiles, staging.send(step, tiles, pool.spare_row, table, size, 0)
 
 
-def compared(layer, kinds, seed=0, splits=None, interpreted=attention.attend):
+def compared(layer, kinds, seed=0, splits=None, interpreted=attention.attend, device="cpu"):
     """What the kernels make of it and what they should, of the step's own tokens."""
     torch.manual_seed(seed)
     shape = (layer.kv_heads, layer.width, layer.value_width)
@@ -80,36 +80,50 @@ def compared(layer, kinds, seed=0, splits=None, interpreted=attention.attend):
         splits.size,
     )  # fmt: skip
     own = slice(0, len(step.tokens))
-    return interpreted(*given)[own].float(), plain_ops.attend(*given)[own].float()
+    there = [x.to(device) if isinstance(x, torch.Tensor) else x for x in given]
+    return interpreted(*there)[own].float().cpu(), plain_ops.attend(*given)[own].float()
 
 
 MIXED = ("chunk", "decode", "tree", "chain")
 SPLIT, WHOLE = attention.Splits(4, 64), attention.Splits(1, 256)
 
 
-@pytest.mark.parametrize(
-    ("layer", "kinds", "splits"),
-    [
-        (Layer(), MIXED, None),
-        (Layer(), MIXED, SPLIT),
-        (Layer(), ("decode",) * 5, SPLIT),
-        (Layer(window=7), MIXED, SPLIT),
-        (Layer(window=40), ("tree", "tree"), SPLIT),
-        (Layer(window=-1), MIXED, None),
-        (Layer(softcap=20.0), MIXED, None),
-        (Layer(has_sinks=True), MIXED, None),
-        (Layer(has_sinks=True, softcap=5.0), ("tree", "decode"), SPLIT),
-        (Layer(heads=7, kv_heads=1), MIXED, None),
-        (Layer(heads=3, kv_heads=3), ("decode", "tree"), SPLIT),
-        (Layer(width=24, value_width=40), ("decode", "chain"), SPLIT),
-        (Layer(dtype=torch.float16), MIXED, SPLIT),
-    ],
-    ids=lambda each: str(each).replace("torch.", "")[:70],
-)
+CASES = [
+    (Layer(), MIXED, None),
+    (Layer(), MIXED, SPLIT),
+    (Layer(), ("decode",) * 5, SPLIT),
+    (Layer(window=7), MIXED, SPLIT),
+    (Layer(window=40), ("tree", "tree"), SPLIT),
+    (Layer(window=-1), MIXED, None),
+    (Layer(softcap=20.0), MIXED, None),
+    (Layer(has_sinks=True), MIXED, None),
+    (Layer(has_sinks=True, softcap=5.0), ("tree", "decode"), SPLIT),
+    (Layer(heads=7, kv_heads=1), MIXED, None),
+    (Layer(heads=3, kv_heads=3), ("decode", "tree"), SPLIT),
+    (Layer(width=24, value_width=40), ("decode", "chain"), SPLIT),
+    (Layer(dtype=torch.float16), MIXED, SPLIT),
+]
+
+
+@pytest.mark.parametrize(("layer", "kinds", "splits"), CASES, ids=lambda each: str(each)[:70])
 def test_attention(layer, kinds, splits):
     for seed in range(2):
         got, wanted = compared(layer, kinds, seed, splits)
         assert (got - wanted).abs().max() < CLOSE[layer.dtype], seed
+
+
+WIDE = Layer(32, 8, 128, 128, dtype=torch.bfloat16)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("layer", "kinds", "splits"), [*CASES, (WIDE, MIXED, None), (WIDE, MIXED, SPLIT)]
+)
+def test_attention_on_a_gpu(layer, kinds, splits):
+    """The machine code of what the interpreter runs above."""
+    for seed in range(4):
+        got, wanted = compared(layer, kinds, seed, splits, device="cuda")
+        assert (got - wanted).abs().max() < 3 * CLOSE[layer.dtype], seed
 
 
 def without_masks(*given):
