@@ -106,6 +106,7 @@ def _sizes(
     rows = (
         ("placement", placement.name, placement.reason, ""),
         ("device", f"{worker.device}, {worker.dtype}", "what there is", options.device),
+        *(("steps", how, why, "") for how, why in (worker.steps,) if how),
         ("kv_tokens", pool, "by the memory that is free", options.kv_tokens),
         (
             "max_model_len",

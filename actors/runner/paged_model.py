@@ -93,7 +93,8 @@ class PagedModel:
         self._taps: Taps | None = None
         self._hooks: LayerHooks | None = None
         self._num_run: int | None = None  # of the first layers, while only those run
-        self.on_device = device_model(loaded, traced, self._staged, is_exact=is_exact)
+        found = device_model(loaded, traced, self._staged, is_exact=is_exact)
+        self.on_device, self._why_not = found
         self.fused_body: FusedBody | None = None
         if self.on_device is not None:
             self.on_device.only_first = self._only_first
@@ -103,6 +104,15 @@ class PagedModel:
     def depends_on_threads(self) -> bool:
         """Whether other threads may make other bits."""
         return self.parts is not None and self.parts.depends_on_threads
+
+    @property
+    def steps(self) -> tuple[str, str]:
+        """How a device runs them, and why so; empty on the CPU."""
+        if self.on_device is None or self.on_device.refusal:
+            reason = self._why_not if self.on_device is None else self.on_device.refusal
+            return ("launched one by one", reason) if reason else ("", "")
+        layers = "layers as Hugging Face wrote them"
+        return "CUDA graphs", layers if self.fused_body is None else "layers of ten launches"
 
     def isolate_experts(self) -> bool:
         """Run mixture-of-experts blocks by row; False where there are none."""

@@ -195,6 +195,7 @@ class WorkerInfo(Message, frozen=True):
     token_budget: Count = 0  # tokens in one forward, as asked or as found; 0: neither
     timings: tuple[Timing, ...] = ()  # where they were asked for
     depends_on_threads: bool = False  # whether its logits may be others with others
+    steps: tuple[str, str] = ("", "")  # how a device runs them, and why so; empty on the CPU
     head: str = ""  # the kind that drafts in the same process
     # Each way to run it that was tried, the one that was taken first: first tokens right.
     head_scores: tuple[tuple[str, float], ...] = ()

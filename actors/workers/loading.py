@@ -151,6 +151,8 @@ def _ready(warms_up: bool, *workers: ModelWorker) -> None:
     for worker in workers if warms_up else ():
         if isinstance(worker.runner, Runner):
             capture_steps(worker.runner)
+            steps = worker.runner.model.steps
+            worker.description = msgspec.structs.replace(worker.description, steps=steps)
 
 
 def _peak(runner: PooledRunner) -> tuple[int, int]:
@@ -208,6 +210,7 @@ def _describe(spec: WorkerSpec, runner: Runner) -> WorkerInfo:
         verdicts=choice(torch.device(loaded.device))[1],
         fingerprint=_fingerprint(digest, runner, spec.num_threads),
         depends_on_threads=_depends_on_threads(runner),
+        steps=runner.model.steps,
         files=files,
         digest=digest,
         page_size=PAGE_SIZE,

@@ -54,6 +54,7 @@ async def test_output_is_the_cpus(engine_of, monkeypatch, replayed, architecture
             asked = [output(engine, speculating(each)) for each in batch]
             assert words(await asyncio.gather(*asked)) == wanted
         assert engine.statistics.snapshot().num_drafted > 30
+        assert engine.info.size("steps") == "CUDA graphs"
         await drained(engine)
     steps = [runner.model.on_device for runner in replayed]
     assert len(steps) == 2

@@ -29,16 +29,15 @@ def replayer() -> "Replayer":
 
 def device_model(
     loaded: LoadedModel, traced: AttentionProbe, forward: "Forward", *, is_exact: bool
-) -> "DeviceModel | None":
-    """What runs a model's steps on a device; None on the CPU, and where the log says why."""
+) -> "tuple[DeviceModel | None, str]":
+    """What runs a model's steps on a device, or None and why; on the CPU there is no reason."""
     if not is_device(loaded.device):
-        return None
+        return None, ""
     if reason := _why_not(traced, is_exact=is_exact):
-        log.warning("attention gathers its keys, and no step is a CUDA graph: %s", reason)
-        return None
+        return None, reason
     from outrider.actors.runner.gpu.device_model import DeviceModel
 
-    return DeviceModel(traced, forward, lambda: replayer())
+    return DeviceModel(traced, forward, lambda: replayer()), ""
 
 
 def fused_body(body: Any, traced: AttentionProbe) -> "FusedBody | None":

@@ -139,7 +139,7 @@ def test_what_asks_the_host_is_not_captured(build, monkeypatch, what):
     walk = Walk(runner, 1)
     for _ in range(30):
         walk.step()
-    assert runner.model.on_device.refusal
+    assert runner.model.steps == ("launched one by one", runner.model.on_device.refusal)
     assert runner.model.on_device.num_replayed == 0
     assert far_from_plain(walk.told, build("gemma2")) < TOLERANCE
 
@@ -165,6 +165,18 @@ def test_a_baked_in_number_is_caught(build, runner_of, monkeypatch, name):
     for _ in range(60):
         walk.step()
     assert not far_from_plain(walk.told, build(architecture)) < 1e-2
+
+
+def test_what_runs_is_told(build, monkeypatch, make_runner):
+    assert make_runner("llama").model.steps == ("", "")
+    as_device(monkeypatch, Traced())
+    for architecture, numerics, steps in (
+        ("llama", "fast", ("CUDA graphs", "layers of ten launches")),
+        ("gemma2", "fast", ("CUDA graphs", "layers as Hugging Face wrote them")),
+        ("llama", "exact", ("launched one by one", "numerics='exact' computes each row alone")),
+    ):
+        runner = Runner(from_model(build(architecture)), num_tokens=64, numerics=numerics)
+        assert runner.model.steps == steps
 
 
 def test_large_trees_and_other_windows_go_another_way(build, monkeypatch):
