@@ -93,11 +93,10 @@ class PagedModel:
         self._taps: Taps | None = None
         self._hooks: LayerHooks | None = None
         self._num_run: int | None = None  # of the first layers, while only those run
-        found = device_model(loaded, traced, self._staged, is_exact=is_exact)
+        found = device_model(loaded, traced, self._staged, self._only_first, is_exact=is_exact)
         self.on_device, self._why_not = found
         self.fused_body: FusedBody | None = None
         if self.on_device is not None:
-            self.on_device.only_first = self._only_first
             self.fused_body = fused_body(body, traced) if level == 3 else None
 
     @property
@@ -136,8 +135,7 @@ class PagedModel:
             self._hooks = LayerHooks(self.model, self.num_layers, boundaries)
         self._taps = taps
         if self.on_device is not None:
-            self.on_device.hooks = self._hooks
-            self.on_device.forget()
+            self.on_device.tap(self._hooks)
 
     @property
     def _fused(self) -> "FusedModel | None":

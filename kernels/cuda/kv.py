@@ -40,11 +40,13 @@ class RowMover:
             )
         if count == 0:
             return
-        if min(targets.min(), sources.min()) < 0 or max(sources.max(), targets.max()) > last:
-            raise ContractError(f"Got a row out of 0 to {last}")
+        least, most = min(sources.min(), targets.min()), max(sources.max(), targets.max())
+        if least < 0 or most > last:
+            raise ContractError(f"Got rows from {least} to {most}, expected 0 ≤ row ≤ {last}")
         read = {row: at for at, row in enumerate(sources.tolist())}
-        if any(read.get(row, at) > at for at, row in enumerate(targets.tolist())):
-            raise ContractError("Got a target that is a later source, expected each row read first")
+        for at, row in enumerate(targets.tolist()):
+            if read.get(row, at) > at:
+                raise ContractError(f"Got target {row}, a later source: expected rows read first")
         starts = np.concatenate([[0], np.cumsum(num_moves)]).astype(np.int32)
         sent = self._inputs.upload([starts, sources, targets])
         grid = num_moves.size, len(self._pools)

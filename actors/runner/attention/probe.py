@@ -16,7 +16,9 @@ from outrider.actors.runner.kv.pool import Shape
 from outrider.actors.runner.model_loader import LoadedModel
 
 FAR = 32768  # float32 angles are still good to 2e-3 here
-ROUNDED = 5e-2  # of half precision's logits, and lengths
+# How far half precision may be off; what is further off runs Hugging Face's layers. In bfloat16, 32
+# layers of random weights: logits 2.7 %, lengths 1.3 %; a small one of large weights: 5.9 %, 2.6 %.
+ROUNDED_LOGITS, ROUNDED_LENGTHS = 1e-1, 5e-2
 KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -108,19 +110,29 @@ def is_shift_invariant(
 ) -> bool:
     """Learned positions and scales that grow with the position answer False.
 
-    Where rounding hides what a scale does to logits, queries and keys must keep their lengths too:
-    a rotation leaves them as they are.
+    Half precision hides from logits, and from the self-test, what a small scale does. A rotation
+    keeps the lengths of queries and keys, so there they are compared too, also at the context's
+    end.
     """
-    start = min(FAR, context_len - ids.shape[1])
-    if start <= 0:
+    end = context_len - ids.shape[1]
+    if end <= 0:
         return False
-    second = Recorder()
-    shifted = run_at(model, ids, start, second)
     is_rounded = next(model.parameters()).dtype is not torch.float32
-    close = ROUNDED if is_rounded else 5e-3
-    is_same = bool((shifted - wanted).abs().max() <= close * wanted.abs().max().clamp(min=1.0))
+    close = ROUNDED_LOGITS if is_rounded else 5e-3
+    shifted = Recorder()
+    logits = run_at(model, ids, min(FAR, end), shifted)
+    if not (logits - wanted).abs().max() <= close * wanted.abs().max().clamp(min=1.0):
+        return False
+    if not is_rounded:
+        return True
+    at_end = Recorder()
+    run_at(model, ids, end, at_end)
+    return all(_are_as_long(first, other) for other in (shifted, at_end))
+
+
+def _are_as_long(first: Recorder, second: Recorder) -> bool:
     before, after = torch.cat(first.lengths), torch.cat(second.lengths)
-    return is_same and bool(torch.allclose(before, after, rtol=close, atol=close))
+    return bool(torch.allclose(before, after, rtol=ROUNDED_LENGTHS, atol=ROUNDED_LENGTHS))
 
 
 def missing_window(model: Any, layers: dict[int, tuple[AttentionParams, Shape, int]]) -> str:

@@ -75,6 +75,28 @@ def attend_block(
     return peak, total, mixed
 
 
+@triton.jit
+def write_result(
+    out, sinks, top, total, mixed, token, of_head, live,
+    GROUP: tl.constexpr, HEADS: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr, HAS_SINKS: tl.constexpr,
+):  # fmt: skip
+    """The sum of values of every live row, divided by its total and a sink's share."""
+    wide = tl.arange(0, VALUE_BLOCK)
+    if HAS_SINKS:
+        sink = tl.load(sinks + of_head, mask=live, other=0.0).to(tl.float32)
+        peak = tl.maximum(top, sink)
+        kept = tl.exp(top - peak)
+        total = total * kept + tl.exp(sink - peak)
+        mixed = mixed * kept[:, None]
+    mixed = mixed / total[:, None]
+    tl.store(
+        out + (token * HEADS * GROUP + of_head)[:, None] * VALUE_WIDTH + wide[None, :],
+        mixed.to(out.dtype.element_ty),
+        mask=live[:, None] & (wide < VALUE_WIDTH)[None, :],
+    )
+
+
 @triton.jit(do_not_specialize=["window", "per_split", "num_splits"])
 def attend_split(
     query, keys, values, table, tiles, positions, ends, masks, sinks, sums, stats, out,
@@ -134,18 +156,10 @@ def attend_split(
                 PAGE, WORDS, HAS_CAP, False, PRECISION,
             )  # fmt: skip
         if IS_DIRECT:
-            if HAS_SINKS:
-                sink = tl.load(sinks + of_head, mask=live, other=0.0).to(tl.float32)
-                peak = tl.maximum(top, sink)
-                kept = tl.exp(top - peak)
-                total = total * kept + tl.exp(sink - peak)
-                mixed = mixed * kept[:, None]
-            mixed = mixed / total[:, None]
-            tl.store(
-                out + (token * HEADS * GROUP + of_head)[:, None] * VALUE_WIDTH + wide[None, :],
-                mixed.to(out.dtype.element_ty),
-                mask=live[:, None] & (wide < VALUE_WIDTH)[None, :],
-            )
+            write_result(
+                out, sinks, top, total, mixed, token, of_head, live,
+                GROUP, HEADS, VALUE_WIDTH, VALUE_BLOCK, HAS_SINKS,
+            )  # fmt: skip
         else:
             to = ((tile * HEADS + head) * num_splits + split) * ROWS + row
             tl.store(stats + to * 2, top)

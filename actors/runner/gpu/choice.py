@@ -2,9 +2,12 @@
 
 import importlib.util
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from outrider.actors.runner.attention.probe import AttentionProbe
+from outrider.actors.runner.gpu.staging import MANY_ROWS
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.structure import NotRecognised
 
@@ -13,7 +16,6 @@ if TYPE_CHECKING:  # Triton comes with it
     from outrider.actors.runner.gpu.fused_body import FusedBody
 
 log = logging.getLogger(__name__)
-MOST_GROUPED = 64  # heads that share a KV head: the rows of a tile
 
 
 def is_device(device: str) -> bool:
@@ -28,7 +30,12 @@ def replayer() -> "Replayer":
 
 
 def device_model(
-    loaded: LoadedModel, traced: AttentionProbe, forward: "Forward", *, is_exact: bool
+    loaded: LoadedModel,
+    traced: AttentionProbe,
+    forward: "Forward",
+    only_first: Callable[[int], AbstractContextManager[None]],
+    *,
+    is_exact: bool,
 ) -> "tuple[DeviceModel | None, str]":
     """What runs a model's steps on a device, or None and why; on the CPU there is no reason."""
     if not is_device(loaded.device):
@@ -37,7 +44,7 @@ def device_model(
         return None, reason
     from outrider.actors.runner.gpu.device_model import DeviceModel
 
-    return DeviceModel(traced, forward, lambda: replayer()), ""
+    return DeviceModel(traced, forward, only_first, lambda: replayer()), ""
 
 
 def fused_body(body: Any, traced: AttentionProbe) -> "FusedBody | None":
@@ -57,8 +64,8 @@ def _why_not(traced: AttentionProbe, *, is_exact: bool) -> str:
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     groups = {heads / kv[0] for heads, kv in zip(traced.num_heads, traced.shapes, strict=True)}
-    if len(groups) != 1 or not next(iter(groups)) <= MOST_GROUPED:
-        return f"got {sorted(groups)} query heads a KV head, expected one number up to 64"
+    if len(groups) != 1 or not next(iter(groups)) <= MANY_ROWS:
+        return f"got {sorted(groups)} query heads a KV head, expected one number up to {MANY_ROWS}"
     if len({kv[0] for kv in traced.shapes}) != 1:
         return "its layers differ in KV heads"
     return ""

@@ -13,7 +13,7 @@ import torch
 
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.forward_batch import CHAIN_END, POSITION, ForwardBatch
-from outrider.actors.runner.gpu.attention import TritonAttention, multiprocessors, splits_of
+from outrider.actors.runner.gpu.attention import TritonAttention, programs_of, splits_of
 from outrider.actors.runner.gpu.staging import (
     MAX_NODES,
     DeviceTable,
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of a step that is captured, padding included
 KEYS = tuple(1024 << n for n in range(11))  # of its longest sequence
-PROGRAMS_EACH = 2  # of attention, a multiprocessor: more do not read faster
 
 # Of a staged step: logits [W, V] of these of its tokens, or of all.
 Forward = Callable[[Staged, TritonAttention, torch.Tensor | None], torch.Tensor]
@@ -87,6 +86,27 @@ class CudaGraphs:
         return again
 
 
+class OverPool:
+    """What belongs to one KV pool: its page table on the device, room for steps, graphs."""
+
+    def __init__(self, pool: KvPool, replayers: Callable[[], Replayer]) -> None:
+        self.pool, self._replayers = pool, replayers
+        self.table = DeviceTable(pool)
+        self.short = self.long = Staging(TOKENS[-1], pool.device)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what was captured: something else than a step's numbers has changed."""
+        self.graphs: dict[Bucket, Captured | None] = {}  # None: run once, not captured yet
+        self.replayer = self._replayers()  # memory that no graph holds any more is gone
+
+    def staging(self, num_tokens: int) -> Staging:
+        """For a step that is not captured."""
+        if num_tokens > self.long.num_tokens:
+            self.long = Staging(2 * num_tokens, self.pool.device)
+        return self.long
+
+
 class DeviceModel:
     """Logits of packed steps over one pool at a time.
 
@@ -95,17 +115,24 @@ class DeviceModel:
     """
 
     def __init__(
-        self, traced: AttentionProbe, forward: Forward, replayers: Callable[[], Replayer]
+        self,
+        traced: AttentionProbe,
+        forward: Forward,
+        only_first: Callable[[int], AbstractContextManager[None]],
+        replayers: Callable[[], Replayer],
     ) -> None:
-        self._forward, self._replayers = forward, replayers
+        self._forward, self._only_first, self._replayers = forward, only_first, replayers
         self._group = traced.num_heads[0] // traced.shapes[0][0]
         self._kv_heads = traced.shapes[0][0]
         self._windows = {params.window for params in traced.params}
-        self._pool: KvPool | None = None
-        self.hooks: LayerHooks | None = None
-        self.only_first: Callable[[int], AbstractContextManager[None]]
+        self._over: OverPool | None = None
+        self._hooks: LayerHooks | None = None
         self.num_replayed = 0  # of all steps
         self.refusal = ""  # why nothing more is captured
+
+    def tap(self, hooks: LayerHooks | None) -> None:
+        """Let these see the states of every step from here on."""
+        self._hooks, self._over = hooks, None
 
     def suits(self, step: ForwardBatch) -> bool:
         """Whether the kernels can do it: trees are small and within every window."""
@@ -119,37 +146,30 @@ class DeviceModel:
         root = int(in_tree[:, CHAIN_END].min())
         return all(w == 0 or depth <= w or (w < 0 and root >= -w) for w in self._windows)
 
-    def forget(self) -> None:
-        """Drop what was captured: something else than a step's numbers has changed."""
-        self._graphs: dict[Bucket, Captured | None] = {}
-        self._replayer = self._replayers()  # memory that no graph holds any more is gone
-
     @torch.inference_mode()
     def logits(
         self, step: ForwardBatch, pool: KvPool, shift: int, num_layers: int | None
     ) -> tuple[torch.Tensor, Tapped]:
         """Shapes: → [W, V] of the step's wanted tokens, and what the hooks saw of all [T', H]."""
-        if pool is not self._pool:
-            self._pool, self._table = pool, DeviceTable(pool)
-            self._num_processors = multiprocessors(pool.device)
-            self._short = Staging(TOKENS[-1], pool.device)
-            self._long = self._short
-            self.forget()
-        if self._table.update():
-            self.forget()
+        if self._over is None or pool is not self._over.pool:
+            self._over = OverPool(pool, self._replayers)
+        over = self._over
+        if over.table.update():
+            over.forget()
         tiles = tiles_of(step, self._group)
-        bucket = self._bucket(step, tiles, num_layers)
+        bucket = self._bucket(over, step, tiles, num_layers)
         if bucket is not None:
-            return self._bucketed(bucket, step, tiles, pool, shift)
-        if len(step.tokens) > self._long.num_tokens:
-            self._long = Staging(2 * len(step.tokens), pool.device)
+            return self._bucketed(over, bucket, step, tiles, shift)
         size = len(step.tokens), len(tiles.array)
-        staged = self._long.send(step, tiles, pool.spare_row, self._table.rows, size, shift)
+        staging = over.staging(size[0])
+        staged = staging.send(step, tiles, pool.spare_row, over.table.rows, size, shift)
         attention = self._attention(pool, staged, tiles.rows, tiles.most_keys)
         with self._layers(num_layers):
             return self._forward(staged, attention, _indices(step, pool)), self._tapped()
 
-    def _bucket(self, step: ForwardBatch, tiles: Tiles, num_layers: int | None) -> Bucket | None:
+    def _bucket(
+        self, over: OverPool, step: ForwardBatch, tiles: Tiles, num_layers: int | None
+    ) -> Bucket | None:
         """None where no graph is or will be: as it is, nothing needs padding."""
         count = len(step.tokens)
         if count > TOKENS[-1] or tiles.most_keys > KEYS[-1]:
@@ -164,53 +184,51 @@ class DeviceModel:
             tiles.rows,
             num_layers,
         )
-        return None if self.refusal and self._graphs.get(bucket) is None else bucket
+        return None if self.refusal and over.graphs.get(bucket) is None else bucket
 
     def _bucketed(
-        self, bucket: Bucket, step: ForwardBatch, tiles: Tiles, pool: KvPool, shift: int
+        self, over: OverPool, bucket: Bucket, step: ForwardBatch, tiles: Tiles, shift: int
     ) -> tuple[torch.Tensor, Tapped]:
-        size = bucket.num_tokens, bucket.num_tiles
-        staged = self._short.send(step, tiles, pool.spare_row, self._table.rows, size, shift)
+        pool, size = over.pool, (bucket.num_tokens, bucket.num_tiles)
+        staged = over.short.send(step, tiles, pool.spare_row, over.table.rows, size, shift)
 
         def run(staged: Staged) -> torch.Tensor:
             attention = self._attention(pool, staged, bucket.rows, bucket.num_keys)
             with self._layers(bucket.num_layers):
                 return self._forward(staged, attention, None)
 
-        captured = self._graphs.get(bucket)
-        if captured is None and bucket in self._graphs:
-            captured = self._captured(bucket, run, staged)
+        captured = over.graphs.get(bucket)
+        if captured is None and bucket in over.graphs:
+            captured = over.graphs[bucket] = self._captured(over, run, staged)
         if captured is None:
-            self._graphs.setdefault(bucket, None)
+            over.graphs.setdefault(bucket, None)
             return _wanted(run(staged), step, pool), self._tapped()
         self.num_replayed += 1
         return _wanted(captured.again(), step, pool), captured.tapped
 
     def _captured(
-        self, bucket: Bucket, run: Callable[[Staged], torch.Tensor], staged: Staged
+        self, over: OverPool, run: Callable[[Staged], torch.Tensor], staged: Staged
     ) -> Captured | None:
         try:
-            captured = Captured(self._replayer.capture(run, staged), self._tapped())
+            return Captured(over.replayer.capture(run, staged), self._tapped())
         except Exception as error:  # a model's forward can do anything
             lines = str(error).strip().splitlines() or [""]
             self.refusal = f"{type(error).__name__}: {lines[0][:200]}"
             log.warning("steps are not captured as CUDA graphs: %s", self.refusal)
             return None
-        self._graphs[bucket] = captured
-        return captured
 
     def _attention(self, pool: KvPool, staged: Staged, rows: int, num_keys: int) -> TritonAttention:
-        programs = PROGRAMS_EACH * self._num_processors
-        splits = splits_of(num_keys, len(staged.tiles) * self._kv_heads, programs)
+        num_groups = len(staged.tiles) * self._kv_heads
+        splits = splits_of(num_keys, num_groups, programs_of(pool.device))
         return TritonAttention(pool, staged, rows, splits)
 
     def _layers(self, num_layers: int | None) -> AbstractContextManager[None]:
-        return nullcontext() if num_layers is None else self.only_first(num_layers)
+        return nullcontext() if num_layers is None else self._only_first(num_layers)
 
     def _tapped(self) -> Tapped:
-        if self.hooks is None:
+        if self._hooks is None:
             return {}
-        tapped, self.hooks.tapped = self.hooks.tapped, {}
+        tapped, self._hooks.tapped = self._hooks.tapped, {}
         return tapped
 
 

@@ -8,10 +8,11 @@ import transformers as hf
 from transformers.models.llama import modeling_llama as llama
 
 from outrider.actors.errors import ModelRefused
+from outrider.actors.runner.attention.probe import trace
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
-from outrider.actors.runner.selftest import MOST_STARTS, TEXT_LEN, starts
+from outrider.actors.runner.selftest import MOST_STARTS, TEXT_LEN, sample_tokens, starts
 
 FAR, CONTEXT = 8192, 16_384
 SHAPE = {
@@ -34,10 +35,11 @@ def strong(model: Any) -> Any:
     return model.eval()
 
 
-def scaled_from(at: int) -> Any:
-    rope = {"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 1.0}
+def scaled_from(at: int, beta: float = 1.0, context: int = CONTEXT) -> Any:
+    rope = {"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": beta}
     rope["original_max_position_embeddings"] = at
-    return strong(hf.Ministral3ForCausalLM(hf.Ministral3Config(**SHAPE, rope_parameters=rope)))
+    shape = SHAPE | {"max_position_embeddings": context}
+    return strong(hf.Ministral3ForCausalLM(hf.Ministral3Config(**shape, rope_parameters=rope)))
 
 
 @torch.inference_mode()
@@ -62,6 +64,29 @@ def test_a_scale_that_grows_far_from_the_start_is_run_exactly() -> None:
     assert (wanted - without).abs().max() > 1e-2  # it matters
     got = runners_end(scaled_from(FAR), ids)
     assert (got - wanted).abs().max() < 1e-3 * wanted.abs().max().clamp(min=1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("scale", "is_rotary"),
+    [(None, True), ((FAR, 1.0), False), ((FAR, 0.1), False), ((CONTEXT, 0.1), True)],
+)
+def test_rotary_in_any_precision(
+    dtype: torch.dtype, scale: tuple[int, float] | None, is_rotary: bool
+) -> None:
+    """A scale of 7 % is seen through rounding; one that begins behind the context is none."""
+    model = strong(hf.LlamaForCausalLM(hf.LlamaConfig(**SHAPE)))
+    if scale is not None:
+        model = scaled_from(*scale)
+    loaded = from_model(model.to(dtype))
+    assert trace(loaded, sample_tokens(100, TEXT_LEN)).is_rotary == is_rotary
+
+
+def test_a_scale_near_the_end_of_a_long_context_is_seen_through_rounding() -> None:
+    """Beyond where logits are compared: there the lengths of queries tell."""
+    for start, is_rotary in ((40_000, False), (65_536, True)):
+        loaded = from_model(scaled_from(start, 0.1, 65_536).to(torch.bfloat16))
+        assert trace(loaded, sample_tokens(100, TEXT_LEN)).is_rotary == is_rotary
 
 
 class LateAttention(llama.LlamaAttention):

@@ -7,13 +7,12 @@ than the L2 cache holds, in CUDA graphs. GB/s are of keys and values read once.
 """
 
 import torch
-from ceilings import median_us
+from ceilings import ROTATED_BYTES, median_us
 
-from outrider.actors.runner.gpu.attention import Splits, attend, splits_of
-from outrider.actors.runner.gpu.staging import WORDS
+from outrider.actors.runner.gpu.attention import Splits, attend, programs_of, splits_of
+from outrider.actors.runner.gpu.staging import FEW_ROWS, MANY_ROWS, WORDS
 
 HEADS, KV_HEADS, WIDTH, PAGE = 32, 8, 128, 16
-LEAST_BYTES = 2**28
 
 
 def one(context: int, rows: int, new: int, splits: Splits | None) -> tuple[float, Splits]:
@@ -21,15 +20,15 @@ def one(context: int, rows: int, new: int, splits: Splits | None) -> tuple[float
     of_layer = 2 * pages * PAGE * KV_HEADS * WIDTH * 2
     layers = [
         torch.randn(2, pages, PAGE, KV_HEADS, WIDTH, device="cuda", dtype=torch.bfloat16)
-        for _ in range(LEAST_BYTES // of_layer + 2)
+        for _ in range(ROTATED_BYTES // of_layer + 2)
     ]
     query = torch.randn(rows * new, HEADS, WIDTH, device="cuda", dtype=torch.bfloat16)
     table = torch.randperm(pages, device="cuda").int().view(rows, -1)
     at = torch.arange(context, context + new, device="cuda").int().repeat(rows)
     masks = torch.zeros(rows * new, WORDS, dtype=torch.int32, device="cuda")
     tiles = torch.tensor([[n * new, new, n, context + new] for n in range(rows)]).int().cuda()
-    size = 16 if new * HEADS // KV_HEADS <= 16 else 64
-    splits = splits or splits_of(context + new, rows * KV_HEADS, 264)
+    size = FEW_ROWS if new * HEADS // KV_HEADS <= FEW_ROWS else MANY_ROWS
+    splits = splits or splits_of(context + new, rows * KV_HEADS, programs_of(query.device))
     fixed = at, at + 1, masks, tiles, table, None, WIDTH**-0.5, 0.0, 0, size
     calls = [
         lambda keys=keys, values=values: attend(

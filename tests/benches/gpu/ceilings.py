@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-L2_TIMES = 2**28  # bytes of weights that a product rotates through
+ROTATED_BYTES = 2**28  # that inputs rotate through: over twice any L2
 WEIGHTS = {  # of Llama-3.1-8B: output and input width, and how many there are in a step
     "qkv": (6144, 4096, 32),
     "o": (4096, 4096, 32),
@@ -61,7 +61,7 @@ def main() -> None:
     for rows in (1, 2, 4, 6, 8, 16, 32, 64):
         total, told = 0.0, []
         for name, (out, width, count) in WEIGHTS.items():
-            weights = [normal(out, width) for _ in range(L2_TIMES // (out * width * 2) + 2)]
+            weights = [normal(out, width) for _ in range(ROTATED_BYTES // (out * width * 2) + 2)]
             x = normal(rows, width)
             us = median_us([lambda w=w, x=x: torch.nn.functional.linear(x, w) for w in weights])
             total += us * count

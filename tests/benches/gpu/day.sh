@@ -8,7 +8,7 @@ export PYTHONPATH=.types:tests:tests/benches/gpu${PYTHONPATH:+:$PYTHONPATH}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} PYTHONUNBUFFERED=1
 pytest="python3 -m pytest -c /dev/null --rootdir=. --import-mode=importlib -p no:cacheprovider
   -q -m gpu -W ignore --durations=5 -o asyncio_mode=auto"
-case "$1" in
+case "${1:-}" in
   ceilings) python3 tests/benches/gpu/ceilings.py ;;
   kernels) $pytest -s tests/kernels/cuda/test_gpu.py "${@:2}" ;;
   law) $pytest tests/actors/runner/gpu tests/actors/runner/test_architectures.py tests/law/test_cuda.py \
@@ -17,5 +17,6 @@ case "$1" in
   attention) python3 tests/benches/gpu/attention.py ;;
   engine) python3 tests/benches/gpu/engine.py "${@:2}" ;;
   host) python3 tests/benches/gpu/host.py ;;
-  verdict) python3 tests/benches/verdict_gpu.py ;;
+  verdict) python3 tests/benches/gpu/verdict.py ;;
+  *) echo "Got piece '${1:-}', expected one of those named at the top of this file" >&2; exit 2 ;;
 esac

@@ -1,6 +1,6 @@
 """What a verdict costs on this GPU, beside what the plain way costs.
 
-    python tests/benches/verdict_gpu.py
+    python tests/benches/gpu/verdict.py
 
 For B sequences of 5 drafted tokens and V ids, bfloat16 logits, rejection at temperature 1 with
 64 sparse draft probabilities: median microseconds of device time, and GB/s of logits read once,
@@ -11,14 +11,15 @@ than the L2 cache holds. Without a GPU it says so and prints no figure.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from ceilings import ROTATED_BYTES, median_us
 from kernels.cuda.batches import run
 from kernels.cuda.recording import recorded
 
@@ -34,28 +35,6 @@ from outrider.kernels.cuda.kernels import why_unusable
 
 DRAFTED, TOP_M = 5, 64
 BATCHES, WIDTHS = (1, 4, 16, 64), (32_000, 128_256, 151_936)
-ROTATED_BYTES = 256 * 2**20  # over twice any L2
-NUM_REPLAYS = 30
-
-
-def median_us(calls: Sequence[Callable[[], object]]) -> float:
-    """Median device time of one call; the calls are captured together and replayed."""
-    for call in calls:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    times = []
-    for _ in range(NUM_REPLAYS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / len(calls))
-    return float(np.median(times))
 
 
 def ours(logits: list[torch.Tensor], batch: int) -> list[Callable[[], object]]:
