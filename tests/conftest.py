@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from outrider.actors.executor import heap
+
 if not torch.cuda.is_available():  # its kernels run by its interpreter; read at its import
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -52,6 +54,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = f"{path}::{getattr(item, 'originalname', item.name)}"
         if name in SLOW or any(path.is_relative_to(slow) for slow in SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    heap.freeze()  # else the collector goes over torch's objects again and again
 
 
 def pytest_configure() -> None:

@@ -23,7 +23,6 @@ computes. --costs makes drafting and hops so many times as dear.
 import argparse
 import asyncio
 import contextlib
-import gc
 import itertools
 import json
 import os
@@ -118,8 +117,6 @@ def figures(world, is_quick):
         outcome = world.run(setting, first, max(60, more * rounds // share))
         for which, text in outcome.texts.items():
             assert texts.setdefault(which, text) == text, f"{name} wrote another text"
-        gc.collect()
-        gc.freeze()  # else each pass goes over all that was recorded
         return outcome
 
     for name, settings_of in (OF_HEADS if world.text.head else POLICIES).items():

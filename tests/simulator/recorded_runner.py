@@ -6,6 +6,7 @@ computed before, it computes; nothing is truncated or made up.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,10 @@ from outrider.actors.runner.runner import Runner
 
 ROOT = 0  # the path without a token
 PAGE_SIZE = 16
-MAX_TRAILS = 128  # paths whose real keys and values are kept
-MOST_LOST = 24  # rows of a trail that another path may take back
+MAX_KEPT = 1 << 16  # paths whose real keys and values are kept
+MOST_FED = 512  # in one forward
 MASK = (1 << 64) - 1
 MAX_ROW_BYTES = 3 << 30  # of logits that are kept; what was given up is computed again
-LONG = 48  # tokens fed at once of which only the last one's logits are wanted
 
 
 def mixed(*key: int) -> int:
@@ -41,16 +41,16 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         loaded = load_model(folder)
-        num_tokens = min(MAX_TRAILS * loaded.context_len, 1 << 16)
-        self.runner = Runner(loaded, num_tokens=num_tokens, numerics="exact")
+        # A page is one token, so that paths share those that they have in common.
+        self.runner = Runner(loaded, num_tokens=MAX_KEPT, page_size=1, numerics="exact")
         assert self.runner.numerics == "exact", self.runner.numerics_reason
         self._children = {}  # (path, token) → path
         self._parents = [(ROOT, -1)]  # path → the one before, and its last token
         self._digests = [0]  # path → 64 bits of its tokens
         self._rows = OrderedDict()  # path → logits [V], least recently used first
         self._max_rows = MAX_ROW_BYTES // (4 * self.runner.vocab_size)
-        self._trails = OrderedDict()  # slot → (page table, its paths), least recently used first
-        self._held = {}  # path → (slot, rows up to it)
+        self._caches = [self.runner.open()]
+        self._kept = {}  # path → the page of its last token's keys and values
 
     def after(self, path: int, token: int) -> int:
         """The path with one token more."""
@@ -65,69 +65,82 @@ class Recording:
         """The same for the same tokens, in whichever order paths were met."""
         return self._digests[path]
 
-    def logits(self, path: int) -> np.ndarray:
-        """Behind the path's last token, [V]."""
-        row = self._rows.get(path)
-        if row is None:
-            self._compute(path)
-            row = self._rows[path]
-            while len(self._rows) > self._max_rows:
-                self._rows.popitem(last=False)
-        else:
+    def logits(self, paths: Sequence[int]) -> np.ndarray:
+        """Behind each path's last token, [paths, V]."""
+        unknown = {path for path in paths if path not in self._rows}
+        if unknown:
+            self._compute(unknown)
+        found = np.stack([self._rows[path] for path in paths])
+        for path in paths:
             self._rows.move_to_end(path)
-        return row
+        while len(self._rows) > self._max_rows:
+            self._rows.popitem(last=False)
+        return found
 
-    def _compute(self, path: int) -> None:
-        rest, at = [path], self._parents[path][0]  # paths to be fed, last first
-        while at != ROOT and not self._can_go_on(at):
-            rest.append(at)
-            at = self._parents[at][0]
-        slot, cache, paths = self._trail(at)
-        rest.reverse()
-        num_wanted = len(rest) if len(rest) <= LONG else 1
-        tokens = [self._parents[each][1] for each in rest]
-        logits = self.runner.forward([Segment(cache, tokens, num_wanted)]).numpy()
-        for each, row in zip(rest[-num_wanted:], logits, strict=True):
-            if each not in self._rows:
-                self._rows[each] = row.copy()
-        for each in rest:
-            paths.append(each)
-            self._held.setdefault(each, (slot, len(paths)))
+    def _compute(self, wanted: set[int]) -> None:
+        fed = self._to_be_fed(wanted)
+        if self.runner.num_free_pages < len(fed):
+            self._free(self._kept)
+            fed = self._to_be_fed(wanted)
+        self._free(fed & self._kept.keys())  # their logits are not known
+        fed = sorted(fed)  # parents first
+        for at in range(0, len(fed), MOST_FED):
+            self._feed(fed[at : at + MOST_FED], wanted)
 
-    def _can_go_on(self, path: int) -> bool:
-        """Whether its keys and values are there, and little that comes behind would be lost."""
-        slot, length = self._held.get(path, (None, 0))
-        return slot is not None and len(self._trails[slot][1]) - length <= MOST_LOST
+    def _to_be_fed(self, wanted: set[int]) -> set[int]:
+        """These, and all before them whose keys and values are not kept."""
+        found = set(wanted)
+        for path in wanted:
+            before = self._parents[path][0]
+            while before != ROOT and before not in self._kept and before not in found:
+                found.add(before)
+                before = self._parents[before][0]
+        return found
 
-    def _trail(self, path: int):
-        """Real keys and values of exactly this path, to go on from."""
-        if path == ROOT:
-            if len(self._trails) >= MAX_TRAILS or self.runner.num_free_pages < 128:
-                slot, (cache, paths) = self._trails.popitem(last=False)
-                self._forget(slot, paths, 0)
-                self.runner.close(cache)
-            cache = self.runner.open()
-            self._trails[cache.slot] = cache, []
-            return cache.slot, cache, self._trails[cache.slot][1]
-        slot, length = self._held[path]
-        cache, paths = self._trails[slot]
-        self._trails.move_to_end(slot)
-        self._forget(slot, paths, length)
-        self.runner.rollback(cache, length)
-        return slot, cache, paths
+    def _feed(self, fed: list[int], wanted: set[int]) -> None:
+        """In one forward; each part that hangs together is a segment."""
+        tops, parts = {}, {}
+        for path in fed:
+            tops[path] = top = tops.get(self._parents[path][0], path)
+            parts.setdefault(top, []).append(path)
+        segments = []
+        for number, (top, part) in enumerate(parts.items()):
+            if number == len(self._caches):
+                self._caches.append(self.runner.open())
+            cache = self._caches[number]
+            pages, at = [], self._parents[top][0]
+            while at != ROOT:
+                pages.append(self._kept[at])
+                at = self._parents[at][0]
+            cache.pages, cache.len = pages[::-1], len(pages)
+            self.runner.pool.table[cache.slot, : len(pages)] = cache.pages
+            nodes = {path: node for node, path in enumerate(part)}
+            parents = [nodes.get(self._parents[path][0], -1) for path in part]
+            is_chain = parents == list(range(-1, len(part) - 1))
+            tokens = [self._parents[path][1] for path in part]
+            first = next((node for node, path in enumerate(part) if path in wanted), len(part))
+            segments.append(
+                Segment(cache, tokens, len(part) - first, None if is_chain else parents)
+            )
+        rows = iter(self.runner.forward(segments).numpy())
+        for part, segment in zip(parts.values(), segments, strict=True):
+            self._kept.update(zip(part, segment.cache.pages[-len(part) :], strict=True))
+            for path in part[len(part) - segment.num_logits :]:
+                self._rows[path] = next(rows).copy()
 
-    def _forget(self, slot: int, paths: list[int], length: int) -> None:
-        for each in paths[length:]:
-            if self._held.get(each, (None,))[0] == slot:
-                del self._held[each]
-        del paths[length:]
+    def _free(self, paths: Iterable[int]) -> None:
+        """Their keys and values need not be kept."""
+        cache = self._caches[0]
+        cache.pages = [self._kept.pop(path) for path in list(paths)]
+        cache.len = len(cache.pages)
+        self.runner.pool.truncate(cache, 0)
 
 
 class WrongRecording(Recording):
     """A draft that likes best what is one id beside what the real one likes."""
 
-    def logits(self, path: int) -> np.ndarray:
-        return np.roll(super().logits(path), 1)
+    def logits(self, paths: Sequence[int]) -> np.ndarray:
+        return np.roll(super().logits(paths), 1, axis=1)
 
 
 class ModelledRecording:
@@ -139,10 +152,12 @@ class ModelledRecording:
         self.runner, self.after = target.runner, target.after
         self._target, self._agreement = target, agreement
 
-    def logits(self, path: int) -> np.ndarray:
-        row = self._target.logits(path)
-        agrees = mixed(self._target.digest(path), 1) < self._agreement * 2**64
-        return row if agrees else np.roll(row, 1)
+    def logits(self, paths: Sequence[int]) -> np.ndarray:
+        rows = self._target.logits(paths)
+        for path, row in zip(paths, rows, strict=True):
+            if mixed(self._target.digest(path), 1) >= self._agreement * 2**64:
+                row[:] = np.roll(row, 1)
+        return rows
 
 
 class PathPool(KvPool):
@@ -178,9 +193,7 @@ class RecordedRunner(Runner):
         self._clock.spend(self._seconds_of(num_tokens, sum(chunk.cache.len for chunk in chunks)))
         if not wanted:
             return torch.empty(0, self.vocab_size)
-        # The last of a chain first: those before it are computed on the way.
-        rows = [self._recording.logits(path) for path in reversed(wanted)]
-        return torch.from_numpy(np.stack(rows[::-1]))
+        return torch.from_numpy(self._recording.logits(wanted))
 
     def _write(self, chunk: Segment) -> list[int]:
         """The new rows' paths into the pool; those whose logits are wanted."""

@@ -17,6 +17,7 @@ from virtual_time import VirtualLoop
 
 from outrider.actors.engine.colocated import ColocatedDraftClient
 from outrider.actors.engine.coordinator import Coordinator
+from outrider.actors.executor import heap
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
 from outrider.actors.heads.loading import load_head
 from outrider.actors.lookahead.controller import Pipeline
@@ -72,6 +73,7 @@ class World:
         async def whole() -> Outcome:
             return await _Run(self, setting).run(num_first, num_rounds)
 
+        heap.freeze()  # else the collector goes over all that was recorded
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             return runner.run(whole())
 
