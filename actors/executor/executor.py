@@ -78,23 +78,19 @@ class ProcessExecutor:
 
     is_inline = False
 
-    def __init__(
-        self, is_pinned: bool = True, has_spare: bool = False, keeps_off: bool = False
-    ) -> None:
+    def __init__(self, is_pinned: bool = True, keeps_off: bool = False) -> None:
         """
         is_pinned: give target and draft cores of their own, where there are enough.
         keeps_off: keep the thread that starts a target, and those it starts from then on, off the
             target's own cores until the executor is closed. Nobody disturbs a forward then; for a
             process that does nothing else.
-        has_spare: keep one process ready with the libraries imported, some hundred megabytes, so
-            that a restart only loads its model.
         """
         self.is_parallel = num_cores() > 1
         # Each worker takes the first one, so more do not help.
         self.shares_device: bool | None = True if num_gpus() else None
         self._is_pinned = is_pinned
         self._keeps_off = keeps_off
-        self._spawner = WorkerSpawner(has_spare)
+        self._spawner = WorkerSpawner()
         self._clients: dict[str, WorkerClient] = {}
 
     def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
@@ -102,7 +98,7 @@ class ProcessExecutor:
         return cores_of(role, num_threads) if is_pinned else ()
 
     async def prepare(self, role: str, num_threads: int) -> None:
-        await self._spawner.prepare(role, num_threads)
+        self._spawner.prepare(num_threads)
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         await self._drop_client(spec.role)

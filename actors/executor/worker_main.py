@@ -1,17 +1,12 @@
-"""`python -m outrider.actors.executor.worker_main [--spare]`: a worker as a child of a coordinator.
-
-Imports what a worker needs (a spare says so by an empty line), reads an Errand as one line of JSON,
-answers (address, "", "") or (null, error class, message), and serves until its standard input ends,
-which it does when the parent dies, however that came about.
+"""What a forked process does to be a worker: it reads an Errand as one line of JSON, answers
+(address, "", "") or (null, error class, message), and serves until its standard input ends, which
+it does when whoever asked for it dies, however that came about.
 """
 
-import logging
 import os
-import signal
 import sys
 import threading
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,25 +20,16 @@ if TYPE_CHECKING:
     from outrider.actors.executor.worker_host import WorkerHost
 
 HOST = "outrider.actors.executor.worker_host"  # torch and transformers come with it
-LEAST_NICE = 19
 ORPHAN_POLL_S = 1.0
 
 
 def main() -> None:
-    """Serve one worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    """Serve one worker, to the process's end."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries that print must not break it
-    if "--spare" in sys.argv:
-        _import_in_the_background()
-        answers.write(b"\n")  # ready
-        answers.flush()
-    else:
-        import_module(HOST)
     line = sys.stdin.buffer.readline()
     if not line:
-        return  # a spare that was not needed
+        os._exit(0)  # it was not needed
     errand = msgspec.json.decode(line, type=Errand)
     if errand.cores:
         pin(errand.cores)
@@ -54,7 +40,7 @@ def main() -> None:
     except OutriderError as error:
         answers.write(msgspec.json.encode((None, type(error).__name__, str(error))) + b"\n")
         answers.flush()
-        sys.exit(1)
+        os._exit(1)
     heap.freeze()
     address = host.listen(errand.tcp_host, errand.tcp_ports)
     answers.write(msgspec.json.encode((address, "", "")) + b"\n")
@@ -75,21 +61,3 @@ def _end_alone(host: "WorkerHost", orphan_s: float) -> None:
         alone_s = 0.0 if host.is_serving else alone_s + ORPHAN_POLL_S
     host.close()
     os._exit(1)
-
-
-def _import_in_the_background() -> None:
-    """Import when no other thread of the machine wants to run. Niceness is a thread's own on
-    Linux, and cannot be taken back: so a thread that ends with the import.
-    """
-
-    def work() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST_NICE)
-        import_module(HOST)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""A worker's process as its parent holds it: spawned, told what to load, ended without a trace."""
+"""A worker's process as we hold it: forked, told what to load, ended without a trace."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import signal
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from typing import Any
 import msgspec
 
 from outrider.actors.errors import WorkerLost
+from outrider.actors.executor.fork_server import ForkedProcess, fork
 from outrider.actors.transport.handshake import SECRET_LEN
 from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import error_of
-from outrider.actors.transport.worker_spec import Errand, WorkerSpec, thread_environment
+from outrider.actors.transport.worker_spec import Errand, WorkerSpec, worker_environment
 
 START_TIMEOUT_S = 600.0  # a large model from a slow disk
 VMSTAT = Path("/proc/vmstat")
@@ -27,58 +27,30 @@ KILL_AFTER_S = 0.2  # one that is idle has ended by then, or is seen to be dead
 class WorkerProcess:
     """One process, and the folder of its socket: ours, as it may not live to remove it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, folder: str) -> None:
+    def __init__(self, process: ForkedProcess, folder: str) -> None:
         self._process = process
         self._folder = folder
         self._num_oom_kills = num_oom_kills()
-        self._ready: asyncio.Task[bytes] | None = None  # of a spare: the line that says so
 
     @classmethod
-    async def spawn(cls, num_threads: int, is_spare: bool = False) -> "WorkerProcess":
-        """A process that imports what a worker needs; a spare does so in the background."""
+    async def fork(cls, address: str, num_threads: int) -> "WorkerProcess":
+        """Of the fork server there. Raises WorkerLost."""
         folder = tempfile.mkdtemp(prefix="outrider-")  # mode 0700
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "outrider.actors.executor.worker_main",
-                *(["--spare"] if is_spare else []),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env=os.environ | thread_environment(num_threads),
-            )
-        except BaseException as error:
+            process = await fork(address, os.environ | worker_environment(num_threads))
+        except BaseException:
             shutil.rmtree(folder)
-            if isinstance(error, OSError):
-                raise WorkerLost(f"No process could be started: {error}") from error
             raise
-        child = cls(process, folder)
-        if is_spare:
-            assert process.stdout is not None
-            child._ready = asyncio.create_task(process.stdout.readline())
-        return child
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.returncode is None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a spare has imported everything: one still at it, at the lowest priority, may
-        take much longer than a process that begins now.
-        """
-        return self.is_running and self._ready is not None and self._ready.done()
+        return cls(process, folder)
 
     async def load(self, spec: WorkerSpec, **how: Any) -> WorkerAddress:
         """Have it become this worker; `how` are the rest of an Errand. Raises OutriderError."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         errand = Errand(spec, secrets.token_bytes(SECRET_LEN), self._folder, **how)
         # The secret goes by the pipe: arguments and environments can be read by others.
-        self._process.stdin.write(msgspec.json.encode(errand) + b"\n")
+        self._process.input.write(msgspec.json.encode(errand) + b"\n")
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                line = await self._process.stdout.readline()
+                line = await self._process.output.readline()
         except TimeoutError:
             raise WorkerLost(f"The {spec.role} did not start in {START_TIMEOUT_S} s") from None
         return _endpoint_of(spec, line)
@@ -89,19 +61,16 @@ class WorkerProcess:
         True if somebody else had killed or stopped it, and nothing that it was asked to do.
         """
         is_outside, has_ended = self._is_stopped(), False
-        if self._ready is not None:
-            self._ready.cancel()
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # it ends itself when its parent's pipe does
+        self._process.input.close()  # it ends itself then
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_AFTER_S):
                 await self._process.wait()
                 has_ended = True
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
         await self._process.wait()
+        await self._process.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        is_killed = has_ended and self._process.returncode == -signal.SIGKILL
+        is_killed = has_ended and self._process.status == -signal.SIGKILL
         before, now = self._num_oom_kills, num_oom_kills()
         return is_outside or (is_killed and before is not None and now == before)
 

@@ -1,71 +1,64 @@
-"""Worker processes of one parent, one of a role, and perhaps a spare that only has to load."""
+"""Worker processes of one parent, one of a role, and the server that forks them."""
 
 import asyncio
+import os
+from contextlib import suppress
 from typing import Any
 
+from outrider.actors.errors import WorkerLost
+from outrider.actors.executor.fork_server import SHARED, ForkServer
 from outrider.actors.executor.worker_process import WorkerProcess
 from outrider.actors.transport.worker_address import WorkerAddress
-from outrider.actors.transport.worker_spec import WorkerSpec
+from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 
 
 class WorkerSpawner:
-    """Starts and ends them. With a spare, some hundred megabytes, a restart needs no imports."""
+    """Starts and ends them. A server of ours forks them, where the environment names no other."""
 
-    def __init__(self, has_spare: bool = False) -> None:
-        self._has_spare = has_spare
+    def __init__(self) -> None:
         self._children: dict[str, WorkerProcess] = {}  # by role
-        self._prepared: dict[str, WorkerProcess] = {}
-        self._spare: WorkerProcess | None = None
-        self._preparing, self._refilling = asyncio.Lock(), asyncio.Lock()
+        self._server: ForkServer | None = None
 
-    async def prepare(self, role: str, num_threads: int) -> None:
-        """Begin to import what the first worker of this role needs. Raises WorkerLost."""
-        async with self._preparing:
-            self._prepared[role] = await WorkerProcess.spawn(num_threads)
+    def prepare(self, num_threads: int) -> None:
+        """Begin to import what workers need. Raises WorkerLost."""
+        if SHARED not in os.environ:
+            self._address(num_threads)
 
     async def start(self, spec: WorkerSpec, **how: Any) -> WorkerAddress:
         """A worker that listens; an earlier one of its role is ended. `how` as in an Errand.
 
         Raises OutriderError.
         """
-        async with self._preparing:  # asked for a moment ago, it may not be there yet
-            prepared = self._prepared.pop(spec.role, None)
         await self.end(spec.role)
-        child = self._children[spec.role] = prepared or await self._child(spec.num_threads)
-        address = await child.load(spec, **how)
-        if self._has_spare:
-            await self._refill(spec.num_threads)
-        return address
+        child = self._children[spec.role] = await self._fork(spec.num_threads)
+        return await child.load(spec, **how)
 
     async def end(self, role: str) -> bool:
-        """End the worker of this role, however it is, and remove what it leaves behind; or what was
-        prepared for one.
+        """End the worker of this role, however it is, and remove what it leaves behind.
 
         True if somebody else had killed or stopped it.
         """
-        if (prepared := self._prepared.pop(role, None)) is not None:
-            await prepared.end()
         child = self._children.pop(role, None)
         return child is not None and await child.end()
 
     async def close(self) -> None:
         """End all of them."""
-        roles = {*self._children, *self._prepared}
-        await asyncio.gather(*(self.end(role) for role in roles))
-        if self._spare is not None:
-            await self._spare.end()
-            self._spare = None
+        await asyncio.gather(*(self.end(role) for role in list(self._children)))
+        if self._server is not None:
+            await asyncio.to_thread(self._server.close)
+            self._server = None
 
-    async def _child(self, num_threads: int) -> WorkerProcess:
-        if self._spare is not None and self._spare.is_ready:
-            spare, self._spare = self._spare, None
-            return spare
-        return await WorkerProcess.spawn(num_threads)
+    async def _fork(self, num_threads: int) -> WorkerProcess:
+        if SHARED in os.environ:
+            with suppress(WorkerLost):  # it may have died
+                return await WorkerProcess.fork(os.environ[SHARED], num_threads)
+        return await WorkerProcess.fork(self._address(num_threads), num_threads)
 
-    async def _refill(self, num_threads: int) -> None:
-        async with self._refilling:
-            if self._spare is not None and not self._spare.is_running:
-                await self._spare.end()
-                self._spare = None
-            if self._spare is None:
-                self._spare = await WorkerProcess.spawn(num_threads, is_spare=True)
+    def _address(self, num_threads: int) -> str:
+        """Of our own server, which is begun where there is none."""
+        if self._server is not None and not self._server.is_running:
+            self._server.close()
+            self._server = None
+        if self._server is None:
+            self._server = ForkServer(os.environ | worker_environment(num_threads))
+        return self._server.address

@@ -45,19 +45,17 @@ class Errand:
     orphan_s: float = 0.0  # without a coordinator for so long it ends itself; 0: never
 
 
-def thread_environment(num_threads: int) -> dict[str, str]:
-    """What must be set before torch is imported: busy waiting on a shared core costs 100 times."""
-    return {"OMP_NUM_THREADS": str(num_threads), "OMP_WAIT_POLICY": "PASSIVE"}
-
-
 def worker_environment(num_threads: int) -> dict[str, str]:
-    """Threads that wait without spinning, no progress bars of libraries, no network."""
-    quiet = {"TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    # Pieces of every size come and go on a device: segments that grow are not cut up by them.
-    memory = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    """What must be set before torch is imported: threads that wait without spinning (on a shared
+    core that costs 100 times), no progress bars of libraries, no network.
+    """
     return {
-        **thread_environment(num_threads),
-        **quiet,
-        **memory,
+        "OMP_NUM_THREADS": str(num_threads),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "TQDM_DISABLE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # Pieces of every size come and go on a device: segments that grow are not cut up by them.
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
     }

@@ -191,11 +191,6 @@ class ClusterSection(_Section):
     )
     first_port: Port = Field(default=20000, description="0 ≤ port ≤ 65535: of workers' TCP range")
     num_ports: Count = Field(default=100, description="at least 1: ports in that range")
-    has_spare: bool = Field(
-        default=True,
-        description="true or false: a process beside the target, of some hundred MB, that has only "
-        "to load when the target dies",
-    )
     drain_s: float = Field(
         default=10.0, ge=0, description="at least 0: time for requests at shutdown"
     )

@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.executor.fork_server import SHARED, ForkServer
+from outrider.actors.transport.worker_spec import worker_environment
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.preflight import local_resources
 from outrider.cluster.deploy.proxy.environment import (
@@ -26,6 +28,7 @@ from outrider.cluster.deploy.proxy.environment import (
 
 LOCAL = "local"
 PREFIX, LOCK = "outrider-ray-", "lock"  # of a server's folder
+IMPORT_NICENESS = 5  # Ray's start is what is waited for
 OBJECT_STORE_BYTES = 128 << 20  # nothing but configuration goes through it
 
 
@@ -102,6 +105,9 @@ def _local(config: Config, replica_ports: range) -> Iterator[None]:
         folder = config.cluster.temp_dir or kept.enter_context(own_folder())
         before = dict(os.environ)
         os.environ |= _local_environment(config, folder, replica_ports)
+        server = ForkServer(os.environ | worker_environment(num_threads=1), IMPORT_NICENESS)
+        kept.callback(server.close)
+        os.environ[SHARED] = server.address
         import ray  # reads the environment as it is imported
 
         resources = local_resources()

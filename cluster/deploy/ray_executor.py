@@ -1,8 +1,8 @@
 """Workers in the bundles of the replica's placement group; rounds go over our own sockets.
 
-Ray places: an actor holds what a bundle has, and runs the worker as a process of its own, with a
-spare beside a target's. A worker that dies is replaced inside its actor, so that nothing has to be
-placed or imported; an actor that dies is placed again. Ray restarts neither: caches are gone, and
+Ray places: an actor holds what a bundle has, and runs the worker as a process of its own. A worker
+that dies is replaced inside its actor, so that nothing has to be placed or imported; an actor that
+dies is placed again. Ray restarts neither: caches are gone, and
 whoever holds the token lists says what comes next.
 """
 
@@ -23,7 +23,7 @@ from outrider.actors.executor.worker_spawner import WorkerSpawner
 from outrider.actors.sizing.machine import num_cores
 from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
-from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
+from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.cluster.deploy.sizing import BUNDLE_OF
 from outrider.cluster.models.local_models import worker_head, worker_model
 
@@ -36,8 +36,8 @@ ORPHAN_S = 10.0  # a worker without a coordinator for so long ends itself
 class HostActor:
     """The parent of one worker, in the bundle that Ray gave it."""
 
-    def __init__(self, has_spare: bool) -> None:
-        self._spawner = WorkerSpawner(has_spare)
+    def __init__(self) -> None:
+        self._spawner = WorkerSpawner()
 
     async def start(self, spec: WorkerSpec, has_tcp: bool, ports: Sequence[int]) -> WorkerAddress:
         """A worker that listens; an earlier one is ended. Raises OutriderError."""
@@ -49,16 +49,16 @@ class HostActor:
             spec, tcp_host=host, tcp_ports=tuple(ports), orphan_s=ORPHAN_S
         )
 
-    async def prepare(self, role: str, num_threads: int) -> None:
+    async def prepare(self, num_threads: int) -> None:
         """Begin with what a worker needs whatever it loads."""
-        await self._spawner.prepare(role, num_threads)
+        self._spawner.prepare(num_threads)
 
     async def end(self, role: str) -> bool:
         """End it, however it is; True if somebody else had killed or stopped it."""
         return await self._spawner.end(role)
 
     async def close(self) -> None:
-        """End it, and the spare."""
+        """End it, and what it was forked by."""
         await self._spawner.close()
 
 
@@ -82,13 +82,11 @@ class RayExecutor:
         bundles: Sequence[dict[str, float]],
         has_tcp: bool,
         ports: Sequence[int],
-        has_spare: bool = True,
     ) -> None:
         self._placement_group = placement_group
         self._bundles = bundles
         self._has_tcp = has_tcp
         self._ports = list(ports)
-        self._has_spare = has_spare
         self.is_parallel = num_cores() > 1 or any(bundle.get("GPU") for bundle in bundles)
         shares = {bundle.get("GPU", 0.0) for bundle in bundles[1:]}
         self.shares_device = None if shares == {0.0} else min(shares) < 1
@@ -99,15 +97,15 @@ class RayExecutor:
         return ()
 
     async def prepare(self, role: str, num_threads: int) -> None:
-        actor = self._actors[role] = self._create(role, num_threads)
-        actor.prepare.remote(role, num_threads)  # what fails there fails again when it starts
+        actor = self._actors[role] = self._create(role)
+        actor.prepare.remote(num_threads)  # what fails there fails again when it starts
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""
         await self._drop_client(spec.role)
         actor = self._actors.get(spec.role)
         if actor is None:
-            actor = self._actors[spec.role] = self._create(spec.role, spec.num_threads)
+            actor = self._actors[spec.role] = self._create(spec.role)
         try:
             address = await actor.start.remote(spec, self._has_tcp, self._ports)
         except RayActorError as error:  # placed again, at the next attempt
@@ -150,12 +148,10 @@ class RayExecutor:
         with contextlib.suppress(RayError):
             ray.kill(self._actors.pop(role))
 
-    def _create(self, role: str, num_threads: int) -> Any:
+    def _create(self, role: str) -> Any:
         index = BUNDLE_OF[role]
         bundle = self._bundles[index]
         strategy = PlacementGroupSchedulingStrategy(self._placement_group, index)
-        # A draft's death silences nobody: it needs no spare.
-        has_spare = self._has_spare and role == "target"
         return (
             _actor_class()
             .options(
@@ -165,9 +161,8 @@ class RayExecutor:
                 max_restarts=0,
                 max_task_retries=0,
                 scheduling_strategy=strategy,
-                runtime_env={"env_vars": worker_environment(num_threads)},
             )
-            .remote(has_spare)
+            .remote()
         )
 
 

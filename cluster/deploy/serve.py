@@ -101,7 +101,7 @@ class EngineReplica:
         ports = range(cluster.first_port, cluster.first_port + cluster.num_ports)
         has_tcp = cluster.placement != "STRICT_PACK"
         group = ray.util.get_current_placement_group()
-        executor = RayExecutor(group, self._bundles, has_tcp, ports, cluster.has_spare)
+        executor = RayExecutor(group, self._bundles, has_tcp, ports)
         here = ray.get_runtime_context().get_node_id()
         [node] = [each["Resources"] for each in ray.nodes() if each["NodeID"] == here]
         beside = replicas_on(node, self._bundles, cluster)

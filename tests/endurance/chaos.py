@@ -223,7 +223,7 @@ def check_remains(server, report):
     """Of all that was killed, nothing is left beside what runs."""
     zombies = [pid for pid in descendants(server.process.pid) if is_zombie(pid)]
     assert not zombies, zombies
-    assert len(server.sockets()) == 3, server.sockets()  # of two workers and the target's spare
+    assert len(server.sockets()) == 3, server.sockets()  # of two workers and what forks them
     num_added = descriptors(replica(server)) - report.num_descriptors
     assert num_added <= 2, num_added  # a connection or two of the proxy's
 

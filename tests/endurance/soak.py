@@ -15,7 +15,7 @@ from endurance.watch import POLL_S, Rest, Track, Watch
 from live.proc import descendants
 
 # Few pages, so that sequences are preempted, and all of them touched before the warm-up is over.
-SETTINGS = ("--spare", "engine.numerics=exact", "engine.kv_tokens=2048", "engine.max_batch=12")
+SETTINGS = ("engine.numerics=exact", "engine.kv_tokens=2048", "engine.max_batch=12")
 KILLS_UNTIL = 0.5  # of the time: a worker's memory is measured over a life that is long enough
 AFTERMATH_S = 2.0  # after a worker is up again, until what waited for it has been worked off
 

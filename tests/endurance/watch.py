@@ -70,11 +70,11 @@ class Watch:
         roles[self._server.pid] = "server"
         now = time.monotonic()
         for pid in {self._server.pid, *descendants(self._server.pid)}:
-            rss, role = resident_bytes(pid), roles.get(pid, "spare")
+            rss, role = resident_bytes(pid), roles.get(pid, "fork server")
             if rss is None:
                 continue
             track = self.tracks.get(pid)
-            if track is None or track.role != role:  # a spare has become a worker
+            if track is None or track.role != role:  # its number was given again
                 track = self.tracks[pid] = Track(role)
             track.at.append(now)
             track.rss.append(rss)

@@ -81,7 +81,7 @@ async def test_kills_and_stops_under_streams(models, nothing_left):
         draft,
         EngineOptions(numerics="exact", is_colocated=False, worker_deadline_s=DEADLINE_S),
     )
-    engine = await Engine.start(config, ProcessExecutor(has_spare=True))
+    engine = await Engine.start(config, ProcessExecutor())
     try:
         batch = requests(NUM_STREAMS, {"temperature": 1.0}, engine.info.vocab_size, seed=11)
         expected = await alone(engine, batch)
@@ -134,7 +134,7 @@ async def test_a_killed_pair_is_a_pause(models, nothing_left):
 async def test_stopping_amid_a_restart_leaves_nothing(models, nothing_left):
     target, draft = models("demo", "own")
     config = EngineConfig(target, draft, EngineOptions(is_colocated=False))
-    engine = await Engine.start(config, ProcessExecutor(has_spare=True))
+    engine = await Engine.start(config, ProcessExecutor())
     await strike(engine, "target", signal.SIGKILL)
     await strike(engine, "draft", signal.SIGKILL)
     await asyncio.sleep(0.5)

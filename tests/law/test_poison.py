@@ -62,7 +62,7 @@ def poisoned(clean, monkeypatch, tmp_path):
         monkeypatch.setenv("POISON_IDS", " ".join(map(str, ids)))
         monkeypatch.setenv("POISON_DEED", deed)
         config = EngineConfig(target, draft, EngineOptions(**OPTIONS | options))
-        return await Engine.start(config, ProcessExecutor(has_spare=True)), flag
+        return await Engine.start(config, ProcessExecutor()), flag
 
     return start
 

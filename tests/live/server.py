@@ -1,10 +1,9 @@
 """A replica without Ray: the real engine, its workers as processes, behind the real application.
 
-    python tests/live/server.py [--spare] [section.key=value ...]
+    python tests/live/server.py [section.key=value ...]
 
-With a spare a killed worker is back sooner, and the start costs another process. Says its port, and
-ends on SIGTERM as a replica does: drained. Beside the application's routes it answers two that tell
-what no client is told, `/inside` and `/inside/pages`.
+Says its port, and ends on SIGTERM as a replica does: drained. Beside the application's routes it
+answers two that tell what no client is told, `/inside` and `/inside/pages`.
 """
 
 import asyncio
@@ -56,11 +55,11 @@ def add_views(app, engine):
         }
 
 
-async def main(has_spare, assignments):
+async def main(assignments):
     is_told = asyncio.Event()
     config = load(None, os.environ, from_assignments((*APART, *assignments)))
     rules, traffic = policy(config), Traffic()
-    engine = await Engine.start(engine_config(config), ProcessExecutor(has_spare=has_spare))
+    engine = await Engine.start(engine_config(config), ProcessExecutor())
     try:
         service = Service(config.model.served_name, api_limits(config), engine=engine)
         app = create_app(service, rules, traffic)
@@ -81,6 +80,4 @@ async def main(has_spare, assignments):
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    has_spare = given[:1] == ["--spare"]
-    asyncio.run(main(has_spare, given[has_spare:]))
+    asyncio.run(main(sys.argv[1:]))

@@ -30,7 +30,7 @@ def folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 async def executor(folders):
-    executor = ProcessExecutor(has_spare=True)
+    executor = ProcessExecutor()
     yield executor
     await executor.close()
     assert folders() == []
@@ -40,27 +40,23 @@ def is_there(pid):
     return Path(f"/proc/{pid}").exists()
 
 
-async def test_a_worker_takes_its_predecessors_place_and_a_spare_is_quick(executor, folders):
+async def test_a_worker_takes_its_predecessors_place(executor, folders):
     first = await executor.start(SPEC)
     own = cores_of("draft", 1) or os.sched_getaffinity(0)
     for thread in os.listdir(f"/proc/{first.pid}/task"):
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             assert os.sched_getaffinity(int(thread)) == set(own)
-    assert len(folders()) == 2  # its own, and the spare's
-    spare = executor._spawner._spare
-    while not spare.is_ready:
-        await asyncio.sleep(0.05)
+    assert len(folders()) == 2  # its own, and that of the server that forks
     os.kill(first.pid, signal.SIGSTOP)
     second = await executor.start(SPEC)
     assert not is_there(first.pid)
     assert first.is_lost
-    assert second.pid == spare._process.pid
     assert (await second.call(Ping())).pid == second.pid
     os.kill(second.pid, signal.SIGSTOP)
     async with asyncio.timeout(60):  # a stopped process is killed, not waited for
         await executor.end("draft")
     assert not is_there(second.pid)
-    assert len(folders()) == 1  # the next spare's
+    assert len(folders()) == 1
 
 
 async def test_nobody_disturbs_the_target(folders):

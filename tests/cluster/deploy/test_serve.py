@@ -355,7 +355,6 @@ def test_a_killed_worker_is_a_pause(server: Server, client: openai.OpenAI, role:
 
         killed = worker()
         assert killed["pid"] in descendants(server.process.pid)
-        time.sleep(10)  # the spare has been imported by then, unless the machine is busy
         silence_s = longest_silence(server, lambda: os.kill(killed["pid"], signal.SIGKILL))
         print(f"silence after the {role}'s death: {silence_s:.1f} s")  # 2 to 3 s on two quiet cores
         assert silence_s < 20

@@ -1,0 +1,139 @@
+"""`python -m outrider.actors.executor.fork_server_main FD ADDRESS NICENESS`: forks workers.
+
+Imports what a worker needs, then answers on the listening socket FD. A request is the folder
+to work in and the environment behind their length, with a socket for standard input and output and
+a file for standard error; the answer is a line with the fork's process id and, when it has ended,
+one with its status. Ends when its own standard input does, which it does when its parent dies.
+"""
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from typing import NoReturn
+
+from outrider.actors.executor import heap, worker_main
+
+ASK_TIMEOUT_S = 5.0
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    descriptor, address, niceness = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    importing = threading.Thread(target=_import, args=(int(niceness),))
+    importing.start()
+    importing.join()
+    heap.freeze()  # what is shared stays shared: the collector would write to it
+    _ForkServerLoop(socket.socket(fileno=int(descriptor))).run()
+    with suppress(OSError):
+        os.unlink(address)
+        os.rmdir(os.path.dirname(address))
+    os._exit(0)
+
+
+def _import(niceness: int) -> None:
+    """In a thread that ends with it: niceness is a thread's own on Linux, and cannot be taken
+    back.
+    """
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+    import_module(worker_main.HOST)
+
+
+class _ForkServerLoop:
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._children: dict[int, socket.socket] = {}  # by process id: who asked for it
+        self._woken, waker = os.pipe()
+        for end in (self._woken, waker):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(waker)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self._waker = waker
+
+    def run(self) -> None:
+        selector = selectors.DefaultSelector()
+        for source in (0, self._woken, self._listener):
+            selector.register(source, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if 0 in ready and not os.read(0, 1):
+                return
+            if self._woken in ready:
+                os.read(self._woken, 512)
+                self._reap()
+            if self._listener in ready:
+                connection, _ = self._listener.accept()
+                try:
+                    self._answer(connection)
+                except (OSError, ValueError):
+                    logging.exception("a fork was asked for, and could not be made")
+                    connection.close()
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.settimeout(ASK_TIMEOUT_S)
+        head, files, _, _ = socket.recv_fds(connection, 4, 2)
+        try:
+            pipe, errors = files
+            asked = bytearray()
+            while missing := int.from_bytes(head, "big") - len(asked):
+                if not (part := connection.recv(missing)):
+                    raise ValueError("The request ended early")
+                asked += part
+            folder, *environment = bytes(asked).split(b"\0")
+            if (pid := os.fork()) == 0:
+                self._become(connection, pipe, errors, folder, environment)
+        finally:
+            for file in files:
+                os.close(file)
+        self._children[pid] = connection
+        connection.sendall(b"%d\n" % pid)
+
+    def _become(
+        self,
+        connection: socket.socket,
+        pipe: int,
+        errors: int,
+        folder: bytes,
+        environment: list[bytes],
+    ) -> NoReturn:
+        """A worker: nothing of the server's stays open."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in (self._listener, connection, *self._children.values()):
+                each.close()
+            for target, source in enumerate((pipe, pipe, errors)):
+                os.dup2(source, target)
+            for own in (pipe, errors, self._woken, self._waker):
+                os.close(own)
+            os.environ.clear()
+            for pair in environment:
+                name, _, value = pair.partition(b"=")
+                os.environb[name] = value
+            os.chdir(folder)
+            tempfile.tempdir = None  # as the environment says
+            worker_main.main()
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with self._children.pop(pid) as connection, suppress(OSError):  # nobody may listen
+                connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main()

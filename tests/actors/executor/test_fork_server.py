@@ -1,0 +1,173 @@
+"""Forks of one process: with an environment of their own, and gone with whoever asked for them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import architectures
+import pytest
+
+from outrider.actors.errors import WorkerLost
+from outrider.actors.executor import fork_server
+from outrider.actors.executor.fork_server import SHARED, ForkServer, fork
+from outrider.actors.executor.worker_spawner import WorkerSpawner
+from outrider.actors.transport.worker_client import SocketWorkerClient
+from outrider.actors.transport.worker_spec import WorkerSpec
+
+SPEC = WorkerSpec("draft", str(architectures.DEMO / "draft"), num_target_ids=4096, num_tokens=1024)
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder, monkeypatch):
+    """One that imports little, and whose forks tell what they have."""
+    monkeypatch.setattr(fork_server, "MAIN", "fork_probe")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    server = ForkServer(os.environ)
+    yield server
+    server.close()
+    assert list(folder.glob("outrider-*")) == []
+
+
+async def gone(pid):
+    async with asyncio.timeout(DEADLINE_S):
+        while Path(f"/proc/{pid}").exists():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_fork_has_what_it_was_given_and_nothing_else(server):
+    """Its environment and folder; none of the server's files, nor another fork's."""
+    asked = [os.environ | {"FIRST": "1 = 2"}, {"SECOND": "ß\n"}]
+    processes = [await fork(server.address, environment) for environment in asked]
+    for process, environment in zip(processes, asked, strict=True):
+        told = json.loads(await process.output.readline())
+        assert told["environment"] == dict(environment)
+        assert told["folder"] == os.getcwd()
+        files = told["files"]
+        assert files["0"] == files["1"]
+        assert files["0"].startswith("socket:")
+        assert files["2"] == os.readlink("/proc/self/fd/2")
+        # What is left of the server's: how it looks for what to do.
+        others = {files[each] for each in files if int(each) > 2}
+        assert not [each for each in others if each.startswith(("socket:", "pipe:"))], others
+    await processes[0].close()
+    await gone(processes[0].pid)
+    assert Path(f"/proc/{processes[1].pid}").exists()
+    await processes[1].close()
+    await gone(processes[1].pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_how_a_fork_ended_is_told(server, number):
+    process = await fork(server.address, os.environ)
+    os.kill(process.pid, number)
+    await asyncio.wait_for(process.wait(), DEADLINE_S)
+    assert process.status == -number
+    process.kill()  # nothing is there to be killed
+    await process.close()
+    unneeded = await fork(server.address, os.environ)
+    assert await unneeded.output.readline()
+    unneeded.input.close()
+    await asyncio.wait_for(unneeded.wait(), DEADLINE_S)
+    assert unneeded.status == 0
+    await unneeded.close()
+
+
+async def test_workers_outlive_their_server_and_another_takes_its_place(folder):
+    spawner = WorkerSpawner()
+    client = await SocketWorkerClient.open(await spawner.start(SPEC))
+    first = spawner._server
+    os.kill(first.pid, signal.SIGKILL)
+    await gone_or_zombie(first)
+    assert not client.is_lost
+    other = await SocketWorkerClient.open(await spawner.start(replace(SPEC, role="target")))
+    assert spawner._server is not first
+    assert await asyncio.wait_for(spawner.end("draft"), DEADLINE_S) is False
+    await gone(client.pid)
+    await spawner.close()
+    await gone(other.pid)
+    await client.close()
+    await other.close()
+    assert list(folder.glob("outrider-*")) == []
+
+
+async def gone_or_zombie(server):
+    async with asyncio.timeout(DEADLINE_S):
+        while server.is_running:
+            await asyncio.sleep(0.02)
+
+
+async def test_one_that_all_share_is_used_while_it_lives(folder, monkeypatch):
+    server = ForkServer(os.environ)
+    monkeypatch.setenv(SHARED, server.address)
+    spawner = WorkerSpawner()
+    spawner.prepare(1)
+    await spawner.start(SPEC)
+    assert spawner._server is None
+    os.kill(server.pid, signal.SIGKILL)
+    await gone_or_zombie(server)
+    await spawner.start(SPEC)
+    assert spawner._server is not None
+    await spawner.close()
+    server.close()
+    assert list(folder.glob("outrider-*")) == []
+
+
+async def test_whoever_asks_of_nobody_is_told(folder):
+    with pytest.raises(WorkerLost, match="No process could be forked: FileNotFoundError"):
+        await fork(str(folder / "nobody"), {})
+
+
+async def test_a_server_that_ends_while_it_is_asked_is_told(server, monkeypatch):
+    os.kill(server.pid, signal.SIGSTOP)
+    asked = asyncio.create_task(fork(server.address, os.environ))
+    await asyncio.sleep(0.2)
+    os.kill(server.pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost, match="No process could be forked"):
+        await asyncio.wait_for(asked, DEADLINE_S)
+    await gone_or_zombie(server)
+
+
+async def test_one_that_does_not_answer_is_not_waited_for_without_end(server, monkeypatch):
+    monkeypatch.setattr(fork_server, "IMPORT_TIMEOUT_S", 0.2)
+    os.kill(server.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerLost, match="TimeoutError"):
+        await fork(server.address, os.environ)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0\0", b"\0\0\0\5ab", b"\0\0\0\2ab"])
+async def test_garbage_does_not_end_it(server, garbage):
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(server.address)
+        asking.sendall(garbage)
+    process = await fork(server.address, os.environ)
+    await process.close()
+    await gone(process.pid)
+
+
+async def test_it_ends_with_its_parent(folder):
+    """However that ends; and takes its folder with it."""
+    program = f"""
+import os, signal, tempfile
+from outrider.actors.executor.fork_server import ForkServer
+tempfile.tempdir = {str(folder)!r}
+server = ForkServer(os.environ)
+print(server.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    await gone(int(ran.stdout))
+    assert list(folder.glob("outrider-*")) == []
