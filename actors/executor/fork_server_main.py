@@ -20,7 +20,10 @@ from importlib import import_module
 from typing import NoReturn
 
 from outrider.actors.executor import heap, worker_main
+from outrider.actors.sizing.machine import num_gpus
 
+IMPORTS = ("outrider.actors.executor.worker_host",)  # torch and transformers come with it
+CPU_IMPORTS = ("outrider.actors.runner.cpu.parts", "outrider.kernels.cpu.backend")  # and numba
 ASK_TIMEOUT_S = 5.0
 
 
@@ -45,7 +48,8 @@ def _import(niceness: int) -> None:
     back.
     """
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
-    import_module(worker_main.HOST)
+    for name in (*IMPORTS, *(() if num_gpus() else CPU_IMPORTS)):
+        import_module(name)
 
 
 class _ForkServerLoop:

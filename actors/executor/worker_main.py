@@ -19,7 +19,6 @@ from outrider.actors.transport.worker_spec import Errand
 if TYPE_CHECKING:
     from outrider.actors.executor.worker_host import WorkerHost
 
-HOST = "outrider.actors.executor.worker_host"  # torch and transformers come with it
 ORPHAN_POLL_S = 1.0
 
 

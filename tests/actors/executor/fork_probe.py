@@ -21,5 +21,6 @@ def tell():
 
 
 if __name__ == "__main__":
-    worker_main.HOST, worker_main.main = "json", tell
+    fork_server_main.IMPORTS = fork_server_main.CPU_IMPORTS = ()
+    worker_main.main = tell
     fork_server_main.main()
