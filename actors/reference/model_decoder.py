@@ -10,13 +10,14 @@ import torch
 
 from outrider.actors.errors import IllegalTransition
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.runner.runner import Runner
+from outrider.actors.runner.kv.pool import PageTable
+from outrider.actors.runner.pooled_runner import PooledRunner
 
 
 class ModelDecoder:
     """A sequence's tokens, its KV rows, and the logits behind the last of them."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: PooledRunner) -> None:
         self._runner = runner
         self._cache = runner.open()
         self._history: list[int] = []
@@ -27,6 +28,16 @@ class ModelDecoder:
     def history(self) -> tuple[int, ...]:
         """Every token observed and not rolled back."""
         return tuple(self._history)
+
+    @property
+    def vocab_size(self) -> int:
+        """How wide its logits are."""
+        return self._runner.vocab_size
+
+    @property
+    def cache(self) -> PageTable:
+        """Where its keys and values are."""
+        return self._cache
 
     def observe(self, ids: Sequence[int]) -> None:
         """Append tokens to the history."""
@@ -69,12 +80,7 @@ class ModelDecoder:
         Node 0 is the root: the last observed token, with parent -1; every other parent is an
         earlier node. History and cache are the same afterwards. Raises IllegalTransition.
         """
-        last = self._last()
-        if not tokens or tokens[0] != last or any(parent < 0 for parent in parents[1:]):
-            raise IllegalTransition(
-                f"Got a tree with root {tokens[0] if tokens else None}, "
-                f"expected one root, the last token {last}"
-            )
+        self._check_root(tokens, parents)
         self._keep(len(self._history) - 1)
         self._catch_up(len(self._history) - 1)
         chunk = Segment(self._cache, tokens, len(tokens), parents)
@@ -105,6 +111,14 @@ class ModelDecoder:
         """Give the cache up; the decoder is not usable afterwards."""
         self._runner.close(self._cache)
 
+    def _check_root(self, tokens: Sequence[int], parents: Sequence[int]) -> None:
+        last = self._last()
+        if not tokens or tokens[0] != last or any(parent < 0 for parent in parents[1:]):
+            raise IllegalTransition(
+                f"Got a tree with root {tokens[0] if tokens else None}, "
+                f"expected one root, the last token {last}"
+            )
+
     def _last(self) -> int:
         if not self._history:
             raise IllegalTransition("Got no observed token, expected at least one")
@@ -125,3 +139,36 @@ class ModelDecoder:
         """Forward what the cache lacks of history + behind, and then `tokens`."""
         text = [*self._history, *behind, *tokens][self._cache.len :]
         return self._runner.forward([Segment(self._cache, text, num_logits)])
+
+
+class GrowingDecoder(ModelDecoder):
+    """Feeds of a tree only what is new, level by level: a head reads its own states behind a guess,
+    so a node's parent must have been computed before it.
+    """
+
+    def __init__(self, runner: PooledRunner) -> None:
+        super().__init__(runner)
+        self._tree: tuple[list[int], list[int]] = [], []  # tokens and parents that were fed
+        self._behind: list[torch.Tensor] = []  # logits
+
+    def tree_logits(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """As a `ModelDecoder` has it; what was asked for last may come again with more nodes."""
+        self._check_root(tokens, parents)
+        first, num_fed = len(self._history) - 1, len(self._tree[0])
+        if self._tree != (list(tokens[:num_fed]), list(parents[:num_fed])) or not num_fed:
+            self._keep(first)
+            self._catch_up(first)
+        while (start := len(self._tree[0])) < len(tokens):
+            ends = (at for at in range(start, len(tokens)) if parents[at] >= start)
+            end = next(ends, len(tokens))
+            new, known = list(tokens[start:end]), list(parents[:end])
+            rows = self._runner.forward([Segment(self._cache, new, len(new), known, root=first)])
+            self._behind.append(rows)
+            self._tree = self._tree[0] + new, known
+        found = torch.cat(self._behind)[: len(tokens)]
+        self._drafts, self._rows = [], found[:1]
+        return found
+
+    def _keep(self, length: int) -> None:
+        self._tree, self._behind = ([], []), []
+        super()._keep(length)

@@ -36,6 +36,7 @@ Floats = npt.NDArray[np.floating]
 
 DEFAULT_SEED = 0
 LEAST_K, MOST_K = 2, 8  # of a k that adapts
+LEAST_PROPOSED = 32  # before it is asked whether enough of them are accepted
 RAISE_ABOVE, LOWER_BELOW = 0.9, 0.5  # of the drafted tokens of a round, accepted
 
 
@@ -107,6 +108,7 @@ class SpeculativeConfig:
     k: int = 4
     adapts_k: bool = False  # by what the last round accepted: see next_k
     cost_ratio: float = 0.125  # one draft step over one target pass
+    min_acceptance_ratio: float = 0.0  # of drafted tokens, below which it decodes plainly
     stops_on_eos: bool = True
     eos_token: int | None = None
 
@@ -115,6 +117,10 @@ class SpeculativeConfig:
             raise BadConfig(f"Got k={self.k}, expected at least 1")
         if not 0 <= self.cost_ratio < float("inf"):
             raise BadConfig(f"Got cost_ratio={self.cost_ratio}, expected a finite number ≥ 0")
+        if not 0 <= self.min_acceptance_ratio <= 1:
+            raise BadConfig(
+                f"Got min_acceptance_ratio={self.min_acceptance_ratio}, expected 0 to 1"
+            )
         if self.eos_token is not None and self.eos_token < 0:
             raise BadConfig(f"Got eos_token={self.eos_token}, expected a token id")
 
@@ -128,10 +134,25 @@ class RoundMetrics:
     num_accepted: int = 0
     num_committed: int = 0
 
+    def is_below(self, ratio: float) -> bool:
+        """Whether so few were accepted, once enough are known to say so."""
+        return self.num_proposed >= LEAST_PROPOSED and self.num_accepted < ratio * self.num_proposed
+
     def modelled_speedup(self, cost_ratio: float) -> float:
         """Tokens per unit of target time, over the one of plain decoding; 1 before any round."""
         time = self.num_rounds + cost_ratio * self.num_proposed
         return self.num_committed / time if time else 1.0
+
+
+def should_use_speculative(
+    temperature: float, top_k: int = 0, max_tokens: int = 2, max_temperature: float = 0.5
+) -> bool:
+    """A rule of thumb by a request's parameters: where text is nearly certain, and long enough.
+
+    >>> should_use_speculative(0.0), should_use_speculative(1.0), should_use_speculative(1.0, 1)
+    (True, False, True)
+    """
+    return max_tokens > 1 and (temperature <= max_temperature or top_k == 1)
 
 
 def next_k(k: int, num_proposed: int, num_accepted: int) -> int:
@@ -171,7 +192,7 @@ class SpeculativeDecoder:
         self._sampling = SamplingMetadata.of(rule=AcceptanceRule.REJECTION, seed=seed)
 
     def reset_metrics(self) -> None:
-        """Count from zero again."""
+        """Count from zero again, and draft again where it had been given up."""
         self.metrics = RoundMetrics()
 
     def generate(self, prefix: Many[int], max_tokens: int) -> list[int]:
@@ -190,7 +211,10 @@ class SpeculativeDecoder:
         """One round: 1 to k + 1 tokens, never more than num_left. Raises SpeculationError."""
         self._check_prefix(prefix)
         k = min(self.k, num_left - 1)
+        if self.metrics.is_below(self.config.min_acceptance_ratio):
+            k = 0
         proposal = self._propose(prefix, k)
+        k = len(proposal.tokens)
         target_probs = self._verify(prefix, proposal.tokens)
         num_accepted, token = self._judge(len(prefix), proposal, target_probs)
         if self.config.adapts_k:
@@ -237,6 +261,8 @@ class SpeculativeDecoder:
             return DraftProposal((), (), np.zeros((0, self._target.vocab_size), np.float32))
         proposal = self._draft.propose(prefix, k)
         counts = len(proposal.tokens), len(proposal.logprobs), len(proposal.distributions)
+        if counts == (0, 0, 0):  # it has nothing to say: this round is plain
+            return self._propose(prefix, 0)
         if counts != (k, k, k):
             raise DraftShape(
                 f"Got {counts[0]} tokens, {counts[1]} log-probs and {counts[2]} distributions "

@@ -89,17 +89,35 @@ def verify_padded(
     accepted: list[tuple[int, ...]] = []
     for draws, tokens in zip(own, trees.tokens.tolist(), strict=True):
         accepted.append(_follow(draws, tokens, trees.parents))
-    longest = max(len(path) for path in accepted)
-    batch, cache_len = cache_tokens.shape
-    grown = np.full((batch, cache_len + longest), PAD, np.int32)
-    grown[:, :cache_len] = cache_tokens
-    for b, path in enumerate(accepted):
-        grown[b, cached[b] : cached[b] + len(path)] = path
     following = tuple(
         draws[len(path)] if len(path) < len(draws) else None
         for draws, path in zip(own, accepted, strict=True)
     )
-    return PaddedVerdicts(tuple(accepted), following, grown)
+    return PaddedVerdicts(tuple(accepted), following, grown_cache(cache_tokens, cached, accepted))
+
+
+def cached_lengths(cache_tokens: I32) -> list[int]:
+    """Tokens of each item. Shapes: [B, cache_len], -1 at the end only. Raises: ContractError."""
+    if cache_tokens.ndim != 2 or cache_tokens.shape[1] == 0:
+        raise ContractError(
+            f"Got cache_tokens of shape {cache_tokens.shape}, expected [B, cache_len], none zero"
+        )
+    cached: list[int] = (cache_tokens != PAD).sum(axis=1).tolist()
+    for b, count in enumerate(cached):
+        if (cache_tokens[b, :count] == PAD).any():
+            raise ContractError(f"Got padding before the end of cache_tokens[{b}]")
+    return cached
+
+
+def grown_cache(cache_tokens: I32, cached: Sequence[int], accepted: Sequence[Sequence[int]]) -> I32:
+    """With what was accepted behind each item's. Shapes: → [B, cache_len + most accepted]."""
+    batch, cache_len = cache_tokens.shape
+    longest = max((len(path) for path in accepted), default=0)
+    grown = np.full((batch, cache_len + longest), PAD, np.int32)
+    grown[:, :cache_len] = cache_tokens
+    for b, path in enumerate(accepted):
+        grown[b, cached[b] : cached[b] + len(path)] = path
+    return grown
 
 
 def _follow(draws: list[int], tokens: list[int], parents: Sequence[int]) -> tuple[int, ...]:
@@ -151,10 +169,7 @@ def _check(target_logits: F32, trees: PaddedTrees, cache_tokens: I32) -> list[in
             f"Got target_logits of shape {target_logits.shape}, expected [B, depth, V], none zero"
         )
     batch, depth, width = target_logits.shape
-    if cache_tokens.ndim != 2 or cache_tokens.shape[1] == 0:
-        raise ContractError(
-            f"Got cache_tokens of shape {cache_tokens.shape}, expected [B, cache_len], none zero"
-        )
+    cached = cached_lengths(cache_tokens)
     for name, size in (("trees", len(trees.tokens)), ("cache_tokens", len(cache_tokens))):
         if size != batch:
             raise ContractError(f"Got {name} of batch {size}, expected {batch} as target_logits")
@@ -164,8 +179,4 @@ def _check(target_logits: F32, trees: PaddedTrees, cache_tokens: I32) -> list[in
         for token in tokens.ravel().tolist():
             if not low <= token < width:
                 raise ContractError(f"Got {name} token {token}, expected {low} to {width - 1}")
-    cached = (cache_tokens != PAD).sum(axis=1).tolist()
-    for b, count in enumerate(cached):
-        if (cache_tokens[b, :count] == PAD).any():
-            raise ContractError(f"Got padding before the end of cache_tokens[{b}]")
-    return list(cached)
+    return cached
