@@ -56,6 +56,9 @@ class Chunk:
     logprobs: tuple[float, ...] = ()  # of token_ids, where asked for
     top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = ()  # of token_ids, likeliest first
     token_texts: tuple[str, ...] = ()  # what each token added to the text, where asked for
+    special: tuple[
+        bool, ...
+    ] = ()  # whether each token is one of those, as EOS is; with token_texts
     prompt_logprobs: tuple[TokenLogprob, ...] = ()  # on a choice's first chunk, where asked for
     # Characters of the choice's text so far, from its beginning, that are thoughts and their marks;
     # None while it is not known what a turn begins with.

@@ -41,7 +41,7 @@ class TokenBytes:
         self.backend = backend
         self.skips_special = skips_special
         added = backend.get_added_tokens_decoder().items()
-        self._special_ids = frozenset(token_id for token_id, token in added if token.special)
+        self.special_ids = frozenset(token_id for token_id, token in added if token.special)
         decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder else {}
         kinds = {each["type"] for each in decoder.get("decoders", [decoder]) if each}
         self._alphabet = _alphabet() if kinds == {"ByteLevel"} else None
@@ -64,9 +64,9 @@ class TokenBytes:
 
     def _find(self, token_id: int) -> bytes | None:
         token = self.backend.id_to_token(token_id)
-        if token is None or (token_id in self._special_ids and self.skips_special):
+        if token is None or (token_id in self.special_ids and self.skips_special):
             return b""
-        if token_id in self._special_ids:  # written as it is
+        if token_id in self.special_ids:  # written as it is
             return token.encode()
         if self._alphabet is not None:
             try:

@@ -52,6 +52,10 @@ class Tokenizer:
         """Of tokens that are no text."""
         return set(self._tokenizer.all_special_ids)
 
+    def are_special(self, ids: Many[int]) -> list[bool]:
+        """Of each: whether it is left out of a text, as EOS is."""
+        return [each in self._token_bytes.special_ids for each in ids]
+
     @cached_property
     def special_tokens(self) -> dict[int, str]:
         """What tokens that are no text look like, by id."""

@@ -56,6 +56,7 @@ def chunk_of(event: Mapping[str, Any]) -> Chunk:
         logprobs=tuple(event.get("logprobs") or ()),
         top_logprobs=tuple(_pairs(pairs) for pairs in event.get("top_logprobs") or ()),
         token_texts=tuple(event.get("token_texts") or ()),
+        special=tuple(event.get("special") or ()),
         prompt_logprobs=tuple(
             TokenLogprob(each["token_id"], each["logprob"], _pairs(each["top"]))
             for each in event.get("prompt_logprobs") or ()

@@ -90,7 +90,8 @@ class GenerateRequest(GenerationFields, TemplateFields):
         description=f"0 to {MAX_TOP_LOGPROBS}: alternatives told with each token",
     )
     return_token_texts: bool | None = Field(
-        default=None, description="true: what each token added to the text is told too"
+        default=None,
+        description="true: what each token added to the text, and whether it is special",
     )
     return_trees: bool | None = Field(
         default=None, description="true: a stream tells what was proposed in each round"
@@ -154,6 +155,7 @@ class GeneratedChoice(Reply):
     text: str
     token_ids: list[int]
     token_texts: list[str] | None = omitted_if_none()
+    special: list[bool] | None = omitted_if_none()  # beside token_texts: EOS and the like
     message: ChatReply | None = omitted_if_none()  # the text as a turn, if it answers `messages`
     finish_reason: Ended
     logprobs: list[float] | None = None
@@ -213,6 +215,7 @@ class ChunkEvent(Reply):
     k_reason: str
     tree: Tree | None = omitted_if_none()  # where asked for and something was proposed
     token_texts: list[str] | None = omitted_if_none()  # together they are `text`
+    special: list[bool] | None = omitted_if_none()  # beside token_texts: EOS and the like
     # If it answers `messages`: characters of the choice's text so far, from its beginning, that are
     # thoughts and their marks; null while it is not known what it begins with.
     reasoning_len: int | None = None

@@ -69,6 +69,9 @@ class ToyTokenizer:
     def token_text(self, token_id: int) -> str:
         return self.decode([token_id])
 
+    def are_special(self, ids: Sequence[int]) -> list[bool]:
+        return [each == ord("e") for each in ids]  # say
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -31,7 +31,7 @@ USUAL = Machine(
     "usual", flat(12.0, 64, 0.1), flat(1.5, 64, 0.01), HOP_S, "made up, for round numbers"
 )
 ROUNDS = 40
-KS = {LOCKSTEP: (3, 4, 6, 8, 12), AHEAD: (6, 8, 12)}
+KS = {LOCKSTEP: (3, 4, 6, 8, 12), AHEAD: (6, 12)}
 text_of = functools.cache(Texts().__getitem__)
 
 

@@ -18,7 +18,7 @@ from outrider.actors.lookahead.round_report import EAGLE3, MEDUSA
 
 STEP_DECAY = 0.8  # of the loss, for each token further behind the true states
 EAGLE_STEPS = 4  # that are unrolled: it learns to read on from its own states
-MEDUSA_HEADS, MEDUSA_BLOCKS = 4, 1
+MEDUSA_HEADS, MEDUSA_BLOCKS = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,9 @@ class UnrolledAttention:
 
 
 class MedusaLesson:
-    """Medusa-1: the heads learn, the target stays as it is. Each begins as its own head."""
+    """Medusa-1: the heads learn, the target stays as it is. What makes logits of their states they
+    share, and it begins as the target's own.
+    """
 
     def __init__(self, target: TargetParts, _: torch.Generator) -> None:
         self._target, width = target, target.hidden_size
@@ -184,15 +186,15 @@ class MedusaLesson:
             "num_heads": MEDUSA_HEADS,
             "num_hidden_layers": MEDUSA_BLOCKS,
             "vocab_size": target.vocab_size,
+            "original_lm_head": True,  # in vLLM's words: one for all
         }
-        self.tensors: dict[str, torch.Tensor] = {}
+        own = target.head.weight.detach().clone()  # type: ignore[attr-defined]
+        self.tensors: dict[str, torch.Tensor] = {"lm_head.weight": own}
         for head in range(MEDUSA_HEADS):
             for block in range(MEDUSA_BLOCKS):
                 name = f"blocks.{head}.layers.{block}"  # which change nothing yet
                 self.tensors[f"{name}.weight"] = torch.zeros(width, width)
                 self.tensors[f"{name}.bias"] = torch.zeros(width)
-            own = target.head.weight.detach().clone()  # type: ignore[attr-defined]
-            self.tensors[f"lm_heads.{head}.weight"] = own
 
     def run(self, taught: Taught) -> LessonOutcome:
         """Head i learns what the target says i + 1 places behind the next token."""

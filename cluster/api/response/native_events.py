@@ -87,6 +87,7 @@ class NativeEvents:
         }
         if self._token_texts:
             event["token_texts"] = self._token_texts[index].of(chunk)
+            event["special"] = self._job.engine.tokenizer.are_special(chunk.token_ids)
         if self._has_trees and chunk.num_drafted:
             event["tree"] = self._tree(chunk.tree)
         if self._texts is not None:

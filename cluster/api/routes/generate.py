@@ -148,6 +148,9 @@ def _whole(
                 token_texts=[text for chunk in chunks for text in token_texts.of(chunk)]
                 if body.return_token_texts
                 else None,
+                special=job.engine.tokenizer.are_special(collection.token_ids(index))
+                if body.return_token_texts
+                else None,
                 message=None if texts is None else texts[index].message,
                 finish_reason=collection.finish_reason(index),
                 logprobs=None if body.logprobs is None else logprobs,

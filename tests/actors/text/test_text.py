@@ -2,6 +2,7 @@
 
 import itertools
 
+import architectures
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -9,6 +10,7 @@ from outrider.actors.scheduling.request import FinishReason
 from outrider.actors.text.detokenizer import Detokenizer
 from outrider.actors.text.incremental_decoder import TokenBytes
 from outrider.actors.text.stopping_criteria import StoppingCriteria
+from outrider.actors.text.tokenizer import Tokenizer as DemoTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +140,14 @@ def test_an_end_id_is_kept_and_cuts_the_commit(bytes_tokenizer):
 def test_the_last_token_cuts_the_commit(bytes_tokenizer):
     pieces, kept, reason = run(bytes_tokenizer, "abcdef", sizes=(4,), max_tokens=3)
     assert (len(kept), "".join(pieces), reason) == (3, "abc", FinishReason.LENGTH)
+
+
+def test_special_tokens_are_told():
+    tokenizer = DemoTokenizer(architectures.DEMO / "target")
+    ids = [*tokenizer.encode("def", adds_special=False), *sorted(tokenizer.special_ids)]
+    flags = tokenizer.are_special(ids)
+    assert flags == [each in tokenizer.special_ids for each in ids]
+    assert True in flags
+    assert False in flags
+    texts = [tokenizer.token_text(each) for each, flag in zip(ids, flags, strict=True) if flag]
+    assert set(texts) == {""}

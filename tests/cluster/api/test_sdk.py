@@ -52,6 +52,8 @@ async def test_log_probabilities(client: AsyncClient) -> None:
     assert tuple(top[0][1] for top in choice.top_logprobs) == choice.logprobs
     assert [told.token_id for told in choice.prompt_logprobs] == [ord("q")]
     assert "".join(text for chunk in chunks for text in chunk.token_texts) == answer.text
+    special = [flag for chunk in chunks for flag in chunk.special]
+    assert special == [letter == "e" for letter in answer.text]
 
 
 async def test_several_choices_and_a_chat(client: AsyncClient) -> None:

@@ -115,8 +115,11 @@ async def test_token_texts(http: httpx.AsyncClient) -> None:
     body = BODY | {"return_token_texts": True}
     (choice,) = (await http.post(URL, json=body)).json()["choices"]
     assert choice["token_texts"] == list("cdefg")
+    assert choice["special"] == [False, False, True, False, False]
     texts = [chunk["token_texts"] for chunk in (await streamed(http, body))[1:-1]]
     assert texts == [["c", "d"], ["e", "f"], ["g"]]
+    special = [chunk["special"] for chunk in (await streamed(http, body))[1:-1]]
+    assert special == [[False, False], [True, False], [False]]
 
 
 async def test_trees_are_told_where_asked_for(http: httpx.AsyncClient) -> None:
