@@ -26,12 +26,19 @@ POLL_S = 0.02
 class ForkServer:
     """The server as whoever started it holds it: it ends with that process, its workers do not."""
 
-    def __init__(self, environment: Mapping[str, str], import_niceness: int = 0) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        import_niceness: int = 0,
+        folder: Path | None = None,
+    ) -> None:
         """Returns at once; who asks for a fork waits for the imports. Raises WorkerLost.
 
         import_niceness: by which the imports stand back for what else is to be done.
+        folder: in which its socket has a folder of its own; by default that of temporary files.
         """
-        self._folder = Path(tempfile.mkdtemp(prefix="outrider-"))  # mode 0700: nobody else may ask
+        # Mode 0700: nobody else may ask.
+        self._folder = Path(tempfile.mkdtemp(prefix="outrider-", dir=folder))
         self.address = str(self._folder / "fork")
         try:
             with socket.socket(socket.AF_UNIX) as listener:

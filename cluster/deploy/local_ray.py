@@ -103,9 +103,10 @@ def _locked(path: Path) -> int | None:
 def _local(config: Config, replica_ports: range) -> Iterator[None]:
     with ExitStack() as kept:
         folder = config.cluster.temp_dir or kept.enter_context(own_folder())
+        folder.mkdir(parents=True, exist_ok=True)
         before = dict(os.environ)
         os.environ |= _local_environment(config, folder, replica_ports)
-        server = ForkServer(os.environ | worker_environment(num_threads=1), IMPORT_NICENESS)
+        server = ForkServer(os.environ | worker_environment(num_threads=1), IMPORT_NICENESS, folder)
         kept.callback(server.close)
         os.environ[SHARED] = server.address
         import ray  # reads the environment as it is imported
