@@ -117,41 +117,30 @@ class MedusaRunner(HeadRunner):
     def __init__(self, target: Runner, net: MedusaNet, num_tokens: int) -> None:
         super().__init__(target, (), 0, num_tokens)
         self._net = net
-        self.max_depth = net.num_heads
+        self.max_depth = self.num_places = net.num_heads
+        self._latest: torch.Tensor  # of the last forward's chunks, every head's logits
 
     @torch.inference_mode()
     def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
         check(chunks, self.num_embeddings, self.context_len)
         self.pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
-        places: dict[tuple[int, int], int] = {}  # (chunk, depth): equal places have equal logits
-        wanted = list[int]()
-        for number, chunk in enumerate(chunks):
-            for depth in depths_of(chunk):
-                wanted.append(places.setdefault((number, depth), len(places)))
-        found = self._logits(chunks, list(places))
-        for chunk in chunks:
-            chunk.cache.len += len(chunk.tokens)
-        return found[torch.tensor(wanted, dtype=torch.long, device=found.device)]
-
-    def _logits(self, chunks: Sequence[Segment], places: list[tuple[int, int]]) -> torch.Tensor:
-        """Shapes: → [places, V]."""
-        numbers = sorted({number for number, _ in places})
-        rows = [
-            self._target_rows(chunks[number].cache, np.array([chunks[number].first - 1]))
-            for number in numbers
-        ]
+        rows = [self._target_rows(each.cache, np.array([each.first - 1])) for each in chunks]
         assert self._target.pool.features is not None
         states = gathered(self._target.pool.features, np.concatenate([NO_ROWS, *rows]))
-        at = {number: row for row, number in enumerate(numbers)}
-        by_head: dict[int, list[int]] = {}
-        for place, (_, depth) in enumerate(places):
-            by_head.setdefault(depth, []).append(place)
         dtype = torch.float32 if self.loaded.device == "cpu" else self.loaded.dtype
-        out = torch.empty(len(places), self.vocab_size, dtype=dtype, device=self.loaded.device)
-        for head, own in by_head.items():
-            hidden = states[[at[places[place][0]] for place in own]]
-            out[own] = self._net.logits(head, hidden).to(dtype)
-        return out
+        self._latest = self._net.all_logits(states).to(dtype)
+        wanted = [
+            number * self.max_depth + depth
+            for number, chunk in enumerate(chunks)
+            for depth in depths_of(chunk)
+        ]
+        for chunk in chunks:
+            chunk.cache.len += len(chunk.tokens)
+        at = torch.tensor(wanted, dtype=torch.long, device=self._latest.device)
+        return self._latest.flatten(0, 1)[at]
+
+    def further(self) -> torch.Tensor | None:
+        return self._latest[:, 1:]
 
 
 def depths_of(chunk: Segment) -> list[int]:

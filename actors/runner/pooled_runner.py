@@ -23,6 +23,7 @@ class PooledRunner(ABC):
     # Whether rows of guesses that came true are those that it would compute of them again.
     keeps_guesses = True
     max_depth = 1 << 30  # behind the last committed token: what stands deeper has no logits
+    num_places = 1  # behind a tree's root, one after another, of which one forward tells
 
     @abstractmethod
     def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
@@ -31,6 +32,12 @@ class PooledRunner(ABC):
     @abstractmethod
     def resize(self, num_tokens: int) -> None:
         """Another pool, of so many rows; nothing may be open."""
+
+    def further(self) -> torch.Tensor | None:
+        """Of the last forward's chunks: logits of the places behind their trees' roots, whatever is
+        guessed between, [chunks, places, V]. None where they depend on it, as a model's do.
+        """
+        return None
 
     def reach(self, cache: PageTable) -> int:
         """How many tokens of this text it could have computed by now."""

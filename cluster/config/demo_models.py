@@ -16,7 +16,7 @@ def demo_target() -> Path:
 
 
 def demo_head(kind: str) -> Path:
-    """A head of the target; there is one, 'eagle3'."""
+    """A head of the target: 'eagle3' or 'medusa'."""
     return Path(__file__).parents[1] / DEMO / kind
 
 

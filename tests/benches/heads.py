@@ -3,7 +3,7 @@
     PYTHONPATH=tests/benches python tests/benches/heads.py [--pairs 9] [--drafters NAME ...]
         [--temperature T] [--threads N]
 
-Drafters: draft (the demo's model), eagle3, early_exit. Plain and drafted turns alternate
+Drafters: draft (the demo's model), eagle3, medusa, early_exit. Plain and drafted turns alternate
 on the same engine, ABBA; all write the same text: that is asserted. Ratios of seconds: the median
 of the pairs, and a 90 % interval by bootstrap. What is said of a target "without a draft" is of one
 stream and this machine; acceptance is of tokens judged, trees' siblings among them.
@@ -34,6 +34,7 @@ NUM_ASKED, NUM_TOKENS = 16, 96
 DRAFTERS = {
     "draft": ("draft",),
     "eagle3": (f"eagle3:{DEMO / 'eagle3'}",),
+    "medusa": (f"medusa:{DEMO / 'medusa'}",),
     "early_exit": ("early_exit",),
 }
 

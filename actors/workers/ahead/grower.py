@@ -96,6 +96,11 @@ class Grower:
         self._untold = [row for row in self._untold if row.seq_id != seq_id]
 
     @property
+    def num_places(self) -> int:
+        """That a step tells of behind a root."""
+        return self._runner.num_places
+
+    @property
     def is_timed(self) -> bool:
         """Whether enough steps were timed to go by: the first ones tell of a cold start."""
         return self._num_steps >= PERIOD
@@ -116,12 +121,13 @@ class Grower:
             return Offers(tuple(rows), 0, started, 0.0) if rows else None
         try:
             logits = self._runner.forward([growth.chunk for growth in growths])
+            further = self._runner.further()
         except PoolExhausted:  # an optimisation must not fail a round
             self._give_up(growths)
             return self.advance(choose, num_behind)
         except Exception:
             log.exception("a step of the draft failed")
-            growths, logits = self._each_alone(growths)
+            (growths, logits), further = self._each_alone(growths), None
             if not growths:
                 return self.advance(choose, num_behind)
         for growth in growths:
@@ -129,10 +135,13 @@ class Grower:
             for node in growth.nodes:
                 node.place = len(growing.fed)
                 growing.fed.append(node)
-        drawn = self._drawn(growths, logits)
+        drawn = self._drawn(growths, logits, further)
         rows, self._untold = self._untold + drawn, []
         num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
-        self.curve.add(num_tokens, step_s, self._num_steps)
+        if further is None:
+            self.curve.add(num_tokens, step_s, self._num_steps)
+        else:  # what it catches up with is not computed
+            self.curve.add(sum(len(g.nodes) for g in growths), step_s, self._num_steps)
         if self._num_steps < PERIOD or self._num_steps % PERIOD == 0:
             self.curve.refresh(self._num_steps)
         self._num_steps += 1
@@ -207,10 +216,12 @@ class Grower:
                 best, most = size, total / (seconds + TELL_S)
         return found[:best]
 
-    def _drawn(self, growths: list[Growth], logits: torch.Tensor) -> list[OfferRow]:
+    def _drawn(
+        self, growths: list[Growth], logits: torch.Tensor, further: torch.Tensor | None
+    ) -> list[OfferRow]:
         """New nodes behind all that were fed; where a grammar fails, that sequence has none."""
         try:
-            return self._offers(self._sampler.draw(growths, logits))
+            return self._offers(self._sampler.draw(growths, logits, further))
         except Exception:
             log.exception("a step of the draft failed")
         rows, at = [], 0
@@ -233,7 +244,7 @@ class Grower:
         for node in nodes:
             growing.num_named += 1
             node.name = growing.num_named
-        growing.hungry += nodes
+        growing.hungry += [node for node in nodes if not node.guesses]  # others need no step
         root = growing.tree.root
         return OfferRow(
             seq_id=growing.asked.seq_id,

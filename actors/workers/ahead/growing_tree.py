@@ -118,3 +118,25 @@ def children_of(growing: GrowingTree, node: TreeNode) -> list[TreeNode]:
             break
         found.append(child)
     return found
+
+
+def grown_at_once(growing: GrowingTree, behind: Many[tuple[float, list[int]]]) -> list[TreeNode]:
+    """All that is worth offering behind the root, where guesses depend on a node's depth alone: the
+    first one's probability and the guesses, best first, behind the root, a node of the first
+    level, and so on. The likeliest nodes first, each behind its parent.
+    """
+    root, found = growing.tree.root, list[TreeNode]()
+    waiting = [(-root.chance, 0, root)]
+    while waiting:
+        _, _, node = heapq.heappop(waiting)
+        depth = node.position - growing.first
+        if depth >= min(len(behind), growing.asked.max_depth):
+            continue
+        if node.chance < growing.asked.min_chance:
+            break  # nor are those behind it worth it
+        prob, guesses = behind[depth]
+        node.prob, node.guesses = prob, list(guesses)
+        for child in children_of(growing, node):
+            found.append(child)
+            heapq.heappush(waiting, (-child.chance, len(found), child))
+    return found

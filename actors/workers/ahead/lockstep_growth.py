@@ -93,7 +93,10 @@ class LockstepGrowth:
                 self._steps.append(StepRow(told.num_tokens, told.started_s, told.step_s))
             cost = self._cost
             for node in self._fed:
-                behind = (child.chance - cost for child in node.children.values())
+                found = list(node.children.values())
+                if self._grower.num_places > 1:
+                    found = list(node.subtree())[1:]
+                behind = (each.chance - cost for each in found)
                 self._brought += sum(gain for gain in behind if gain > 0)
             self._fed = []
 
@@ -151,7 +154,7 @@ class LockstepGrowth:
                 max_depth=left,
             )
             self._turns[seq_id] = msgspec.structs.replace(turns[seq_id], grow=row, guesses=())
-            self._draft.grow(row)
+            self._grow_from(row)
 
     def forget(self, seq_ids: Many[int]) -> None:
         """They have ended."""
@@ -178,6 +181,13 @@ class LockstepGrowth:
             return drawn_length(self._price.of(len(self._turns)), chance, turn.k)
         return None
 
+    def _grow_from(self, row: GrowRow) -> None:
+        """Where a step grows a tree to its end, as far as it is worth judging."""
+        if self._grower.num_places > 1:
+            least = max(row.min_chance, self._cost)
+            row = msgspec.structs.replace(row, min_chance=least)
+        self._draft.grow(row)
+
     def _go_on(self, row: GrowRow, *, is_waiting: bool) -> None:
         """From there, of which the verdict may have told already; or not at all."""
         try:
@@ -185,7 +195,7 @@ class LockstepGrowth:
             known = len(sequence.ids) - (row.num_committed - len(row.committed))
             if 0 < known <= len(row.committed):
                 row = msgspec.structs.replace(row, committed=row.committed[known:])
-            self._draft.grow(row)
+            self._grow_from(row)
         except ProtocolViolation as error:  # nobody else's draft
             log.error("the draft cannot follow sequence %d: %s", row.seq_id, error)
             self._grower.forget(row.seq_id)
@@ -208,6 +218,18 @@ class LockstepGrowth:
         self._fed = [node for node, _ in likely]
         return chosen + likely
 
+    def _gain(self, node: TreeNode, typical: float, cost: float) -> float:
+        """Tokens that a step with it is expected to bring, by the best guess at each place that it
+        tells of, less what they cost in the target's forward.
+        """
+        gain, chance = 0.0, node.chance * typical
+        for _ in range(self._grower.num_places):
+            if chance <= cost:
+                break
+            gain += chance - cost
+            chance *= typical
+        return gain
+
     def _num_worth(self, found: Many[Hungry], num_chosen: int) -> int:
         """How many of these, likeliest first, a step is worth beside so many others."""
         typical, rate, curve = self._grower.chances.typical, self._price.rate, self._grower.curve
@@ -219,7 +241,7 @@ class LockstepGrowth:
         before_s = curve.at(num_chosen) if num_chosen else 0.0
         best, worth, total, promised = 0, 0.0, 0.0, 0.0
         for size, (node, _) in enumerate(found, 1):
-            gain = node.chance * typical - cost
+            gain = self._gain(node, typical, cost)
             if gain <= 0:
                 break
             total += gain

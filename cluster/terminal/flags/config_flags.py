@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.actors.lookahead.round_report import EAGLE3
+from outrider.actors.lookahead.round_report import EAGLE3, MEDUSA
 from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
 from outrider.cluster.config import sources
 from outrider.cluster.config.config import Config
@@ -29,7 +29,7 @@ Drafter = Annotated[
     typer.Option(
         "--drafter",
         help="What drafts beside copies and past texts: medusa:PATH, eagle:PATH, eagle3:PATH (a "
-        "directory, or a name on the hub; 'eagle3' alone is the demo's) or "
+        "directory, or a name on the hub; 'eagle3' or 'medusa' alone is the demo's) or "
         "early_exit[:LAYERS].",
     ),
 ]
@@ -48,7 +48,7 @@ Assignments = Annotated[
     ),
 ]
 
-OF_DEMO = (EAGLE3,)  # heads of the demo's target, where no other is named
+OF_DEMO = (EAGLE3, MEDUSA)  # heads of the demo's target, where no other is named
 KEYS = {
     "target": "model.target",
     "draft": "model.draft",

@@ -119,6 +119,7 @@ def test_models_resolve(model: dict[str, Any], target: str, draft: str | None, n
     ("drafters", "draft", "head"),
     [
         (["eagle3"], None, "eagle3"),
+        (["medusa"], None, "medusa"),
         (["medusa:/heads/mine"], None, "mine"),
         (["early_exit:9"], None, None),
         (["ngram"], "draft", None),
@@ -134,9 +135,9 @@ def test_a_head_takes_the_place_of_a_draft(
     if config.engine.head:
         with pytest.raises(InvalidConfig, match="and the draft model demo, accepted: one of them"):
             load_config(None, None, drafters=drafters, draft="demo")
-    if head == "eagle3":
+    if head in ("eagle3", "medusa"):
         found = with_local_models(config, print).engine.head
-        assert found == f"eagle3:{demo_head('eagle3')}"
+        assert found == f"{head}:{demo_head(head)}"
 
 
 def test_the_demo_pair_is_there() -> None:
