@@ -1,8 +1,16 @@
 """Tree speculation over any runner, for users of the library: grow a tree, judge it in one forward
 of the target, go on. By default the answer is the target's own, token for token.
 
-    >>> # target, draft = (ModelDecoder(Runner(load_model(path), num_tokens=1024)) for path in …)
-    >>> # answer = TreeSpeculativeDecoder(draft, target, CpuBackend()).generate([1, 2, 3], 20)
+    >>> from outrider.actors.runner.model_loader import load_model
+    >>> from outrider.actors.runner.runner import Runner
+    >>> from outrider.cluster.config.demo_models import demo_draft, demo_target
+    >>> from outrider.kernels.cpu.backend import CpuBackend
+    >>> runners = (Runner(load_model(each()), num_tokens=512) for each in (demo_draft, demo_target))
+    >>> draft, target = map(ModelDecoder, runners)
+    >>> decoder = TreeSpeculativeDecoder(draft, target, CpuBackend(), TreeConfig(depth=4))
+    >>> answer = decoder.generate([10, 20, 30], max_tokens=16)
+    >>> len(answer.tokens), answer.metrics.num_rounds < 16
+    (16, True)
 
 The draft may be a model of its own, `follower(head, target)` of a head or an early exit that
 outrider.actors.heads has loaded, or anything else that is a TreeDecoder.
