@@ -89,7 +89,7 @@ def test_the_draft_riding_ahead_keeps_the_target_busy_and_beats_lockstep():
 @pytest.mark.parametrize("pipeline", Pipeline)
 def test_by_price_trees_beat_every_chain(pipeline):
     """In the same rounds: in others, whoever is faster is at other texts by then."""
-    where, window = world(), (80, 120)
+    where, window = world(), (60, 80)
     found = run(where, priced(pipeline), *window).tokens_per_s
     for other in {pipeline, LOCKSTEP}:
         for k in KS[other]:
@@ -106,8 +106,8 @@ def test_no_policy_writes_another_text(text, temperature):
     machine = replace(USUAL, name="unsteady", draft_hop_s=0.004, gone=gone)
     short = replace(text_of(text), max_tokens=20)
     where = World(machine, short, temperature, num_rows=4)
-    expected = run(where, *plain(machine, has_draft=True), 0, 40).texts
-    assert len(expected) >= 4
+    expected = run(where, *plain(machine, has_draft=True), 0, 80).texts
+    assert len(expected) >= 12
     for setting in (
         fixed(LOCKSTEP, 4),
         replace(fixed(LOCKSTEP, 4), is_colocated=True),
@@ -116,9 +116,9 @@ def test_no_policy_writes_another_text(text, temperature):
         fixed(AHEAD, 12),
         *present(machine, has_draft=True),
     ):
-        found = run(where, setting, 0, 25).texts
+        found = run(where, setting, 0, 50).texts
         common = found.keys() & expected.keys()
-        assert len(common) >= 2
+        assert len(common) >= 6
         assert {which: found[which] for which in common} == {n: expected[n] for n in common}
 
 
