@@ -58,4 +58,6 @@ def worker_environment(num_threads: int) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         # Pieces of every size come and go on a device: segments that grow are not cut up by them.
         "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        # Whether there is a GPU is asked of NVML: a process that asked CUDA could fork no more.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }

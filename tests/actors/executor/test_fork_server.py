@@ -171,3 +171,24 @@ os.kill(os.getpid(), signal.SIGKILL)
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     await gone(int(ran.stdout))
     assert list(folder.glob("outrider-*")) == []
+
+
+def test_what_it_imports_leaves_cuda_alone():
+    """A process that has begun with CUDA cannot fork one that uses it."""
+    program = """
+import torch
+def forbidden(*args, **kwargs):
+    raise AssertionError("CUDA was asked for something")
+for name in ("is_available", "device_count", "init", "_lazy_init", "get_device_capability"):
+    setattr(torch.cuda, name, forbidden)
+for name in dir(torch._C):
+    if name.startswith("_cuda_") and callable(getattr(torch._C, name)):
+        setattr(torch._C, name, forbidden)
+from importlib import import_module
+from outrider.actors.executor.fork_server_main import CPU_IMPORTS, IMPORTS
+for name in (*IMPORTS, *CPU_IMPORTS):
+    import_module(name)
+print("done")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout == "done\n", ran.stderr[-2000:]
