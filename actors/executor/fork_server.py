@@ -125,7 +125,7 @@ async def fork(address: str, environment: Mapping[str, str]) -> ForkedProcess:
                     told, control = await _ask(address, environment, theirs)
                 resources.push_async_callback(_close, control)
                 line = await told.readline()
-        except (OSError, TimeoutError) as error:
+        except OSError as error:  # one that takes too long among them
             raise WorkerLost(f"No process could be forked: {error!r}") from error
         if not line:
             raise WorkerLost("No process could be forked: the server that forks has ended")

@@ -35,6 +35,7 @@ def main() -> None:
     importing = threading.Thread(target=_import, args=(int(niceness),))
     importing.start()
     importing.join()
+    _import()  # raises what failed there
     heap.freeze()  # what is shared stays shared: the collector would write to it
     _ForkServerLoop(socket.socket(fileno=int(descriptor))).run()
     with suppress(OSError):
@@ -43,11 +44,12 @@ def main() -> None:
     os._exit(0)
 
 
-def _import(niceness: int) -> None:
-    """In a thread that ends with it: niceness is a thread's own on Linux, and cannot be taken
-    back.
+def _import(niceness: int = 0) -> None:
+    """What was not yet. Niceness is a thread's own on Linux, and cannot be taken back: so in a
+    thread that ends with it.
     """
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+    if niceness:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
     for name in (*IMPORTS, *(() if num_gpus() else CPU_IMPORTS)):
         import_module(name)
 

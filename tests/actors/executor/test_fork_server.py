@@ -141,6 +141,20 @@ async def test_a_server_that_ends_while_it_is_asked_is_told(server, monkeypatch)
     await gone_or_zombie(server)
 
 
+async def test_one_that_cannot_import_says_so(folder, monkeypatch, capfd):
+    program = (
+        "import outrider.actors.executor.fork_server_main as m; m.IMPORTS = ('nothing',); m.main()"
+    )
+    (folder / "broken_probe.py").write_text(program)
+    monkeypatch.setattr(fork_server, "MAIN", "broken_probe")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    server = ForkServer(os.environ)
+    with pytest.raises(WorkerLost, match="No process could be forked"):
+        await fork(server.address, os.environ)
+    server.close()
+    assert "No module named 'nothing'" in capfd.readouterr().err
+
+
 async def test_one_that_does_not_answer_is_not_waited_for_without_end(server, monkeypatch):
     monkeypatch.setattr(fork_server, "IMPORT_TIMEOUT_S", 0.2)
     os.kill(server.pid, signal.SIGSTOP)
