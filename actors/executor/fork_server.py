@@ -95,9 +95,9 @@ class ForkedProcess:
     async def wait(self) -> None:
         """Until it has ended. Its status stays unknown where its server was gone before it."""
         if self.status is None:
-            line = await self._told.readline()
-            if line:
-                self.status = int(line)
+            with suppress(ConnectionError):
+                if line := await self._told.readline():
+                    self.status = int(line)
         while self.status is None and _is_there(self.pid):
             await asyncio.sleep(POLL_S)
 

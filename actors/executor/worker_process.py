@@ -53,6 +53,8 @@ class WorkerProcess:
                 line = await self._process.output.readline()
         except TimeoutError:
             raise WorkerLost(f"The {spec.role} did not start in {START_TIMEOUT_S} s") from None
+        except ConnectionError:  # it was killed before it had read that
+            line = b""
         return _endpoint_of(spec, line)
 
     async def end(self) -> bool:

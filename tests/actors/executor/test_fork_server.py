@@ -17,6 +17,7 @@ import pytest
 from outrider.actors.errors import WorkerLost
 from outrider.actors.executor import fork_server
 from outrider.actors.executor.fork_server import SHARED, ForkServer, fork
+from outrider.actors.executor.worker_process import WorkerProcess
 from outrider.actors.executor.worker_spawner import WorkerSpawner
 from outrider.actors.transport.worker_client import SocketWorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec
@@ -108,6 +109,20 @@ async def gone_or_zombie(server):
     async with asyncio.timeout(DEADLINE_S):
         while server.is_running:
             await asyncio.sleep(0.02)
+
+
+async def test_one_that_is_killed_before_it_loads_is_lost(folder):
+    server = ForkServer(os.environ)
+    process = await WorkerProcess.fork(server.address, 1)
+    os.kill(process._process.pid, signal.SIGSTOP)
+    loading = asyncio.create_task(process.load(SPEC))
+    await asyncio.sleep(0.2)
+    os.kill(process._process.pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost, match="The draft ended while it was starting"):
+        await asyncio.wait_for(loading, DEADLINE_S)
+    await process.end()
+    server.close()
+    assert list(folder.glob("outrider-*")) == []
 
 
 async def test_one_that_all_share_is_used_while_it_lives(folder, monkeypatch):
