@@ -135,9 +135,10 @@ def test_check_says_what_the_models_take() -> None:
 
 
 def test_check_says_what_a_head_is(tmp_path: Path) -> None:
-    result = runner.invoke(app, ["check", "--drafter", "eagle3"])
-    assert result.exit_code == 0, result.output
-    assert "a head of kind eagle3 in" in result.output
+    for kind in ("eagle3", "medusa"):
+        result = runner.invoke(app, ["check", "--drafter", kind])
+        assert result.exit_code == 0, result.output
+        assert f"a head of kind {kind} in" in result.output
     result = runner.invoke(app, ["check", "--drafter", f"medusa:{demo_head('eagle3')}"])
     assert result.exit_code == 2
     assert f"accepted: eagle3:{demo_head('eagle3')}" in result.output
