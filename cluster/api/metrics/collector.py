@@ -101,7 +101,9 @@ class ServiceCollector(Collector):
         yield self._family(names.ENGINE_STATUS, statuses)
         if engine is not None:
             info = engine.info
-            values = (info.draft or "none", info.verification, info.fingerprint)
+            steps = "".join(found.value for found in info.sizes if found.name == "steps")
+            told = (info.verification, info.numerics, steps)
+            values = (info.draft or "none", *told, info.fingerprint)
             yield self._family(names.INFO, [(values, 1)])
 
     def _rounds(self, seen: Snapshot) -> Iterator[Family]:

@@ -189,6 +189,10 @@ HTTP_RESPONSES = _counter(
 )
 HTTP_IN_PROGRESS = _gauge("outrider:http_in_progress", "POST requests being answered.")
 DRAINING = _gauge("outrider:draining", "1 once the server takes no more requests.")
-INFO = _gauge("outrider:info", "1, with what is served.", "draft", "verification", "fingerprint")
+INFO = _gauge(
+    "outrider:info",
+    "1, with what is served; steps: how a GPU runs them, above all what it could not capture.",
+    *("draft", "verification", "numerics", "steps", "fingerprint"),
+)
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

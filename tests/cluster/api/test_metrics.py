@@ -7,6 +7,7 @@ from cluster.asgi import ask
 from cluster.toy_engine import ToyEngine
 from prometheus_client.parser import text_string_to_metric_families
 
+from outrider.actors.sizing.found import Found
 from outrider.actors.scheduling.request import OutputDelta
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.metrics import names
@@ -75,7 +76,10 @@ async def test_what_the_engine_tells(service: Service, engine: ToyEngine) -> Non
     ]:
         statistics.count(what, which, count)
     engine.num_waiting = 3
+    how = "as they are: 'LlamaModel' cannot be captured"
+    engine.info.sizes += (Found("steps", how, "its .item() asks the device"),)
     found = await samples(app)
+    assert found[f"outrider:info/toy/toy-1/exact/{how}/coupled"] == 1
     parts = ("schedule", "propose", "verify", "commit")
     assert [found[f"outrider:round_seconds_total/{part}"] for part in parts] == [1, 2, 4, 1]
     assert found["outrider:worker_seconds_total/draft_step"] == 1.5
