@@ -7,8 +7,8 @@ from cluster.asgi import ask
 from cluster.toy_engine import ToyEngine
 from prometheus_client.parser import text_string_to_metric_families
 
-from outrider.actors.sizing.found import Found
 from outrider.actors.scheduling.request import OutputDelta
+from outrider.actors.sizing.found import Found
 from outrider.cluster.api.app import create_app
 from outrider.cluster.api.metrics import names
 from outrider.cluster.api.metrics.names import MetricKind
