@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.executor.fork_server import SHARED
 from outrider.clients.options import KEY_ENV, URL_ENV
 from outrider.cluster.config.config import API_KEYS_ENV, Config
 
@@ -24,7 +25,8 @@ RENAMED = {  # what an older configuration may say
     "engine.is_paired": "engine.is_colocated",
     "engine.has_ngram": "engine.drafters",
 }
-NO_KEYS_OF_OURS = (CONFIG_ENV, API_KEYS_ENV, URL_ENV, KEY_ENV)  # begin as keys do, and are none
+# Begin as keys do, and are none.
+NO_KEYS_OF_OURS = (CONFIG_ENV, API_KEYS_ENV, URL_ENV, KEY_ENV, SHARED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,11 @@ def test_a_bad_environment(env: dict[str, str], words: str) -> None:
         load(None, env, {})
 
 
+def test_what_begins_as_a_key_and_is_none() -> None:
+    ours = {"OUTRIDER_FORK_SERVER": "/tmp/fork", "OUTRIDER_API_KEYS": "secret"}
+    assert load(None, ours, {}) == Config()
+
+
 @pytest.mark.parametrize("assignment", ["engine.k", "engine.q=1", "k=1"])
 def test_a_bad_assignment(assignment: str) -> None:
     with pytest.raises(InvalidConfig, match=r"section\.key=value|did you mean|expected among"):
