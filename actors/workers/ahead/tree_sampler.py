@@ -9,6 +9,7 @@ import torch
 
 from outrider.actors.trees.tree import TreeNode
 from outrider.actors.workers.ahead.growing_tree import (
+    GrowingTree,
     Growth,
     children_of,
     grown_at_once,
@@ -18,8 +19,10 @@ from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.sparse_row import TOP_M, sparse_row
 from outrider.kernels.contract.trees import TreeBackend
-from outrider.kernels.contract.verdict import DrawBatch, SamplingMetadata
+from outrider.kernels.contract.verdict import DrawBatch, Draws, SamplingMetadata
 
+# A tree, a node of it behind which something is drawn, and the position of what is drawn.
+Place = tuple[GrowingTree, TreeNode, int]
 SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
 
 
@@ -53,32 +56,16 @@ class TreeSampler:
             sequence = growth.growing.sequence
             if growth.nodes and sequence.processor is not None:
                 sequence.processor.take(sequence.ids)
-        places = [(growing, node.position + 1, node) for growing, node in fed]
-        at_once = dict[int, int]()  # first row of its further places, by sequence
+        places = [(growing, node, node.position + 1) for growing, node in fed]
+        told = dict[int, range]()  # rows of places further on, by sequence
         if further is not None:
-            for growth, rows in zip(growths, further, strict=True):
-                if is_at_once(growth):
-                    growing, [root] = growth.growing, growth.nodes
-                    at_once[growing.sequence.row.seq_id] = len(places)
-                    places += [(growing, root.position + 2 + at, root) for at in range(len(rows))]
-                    logits = torch.cat((logits, rows))
-        edited = [
-            (growing.sequence.processor, (path_of(node), ()))
-            if growing.sequence.processor
-            else (None, NOT_DRAFTED)
-            for growing, _, node in places
-        ]
-        draws = self._backend.draw(
-            DrawBatch(
-                logits,
-                self._sampling(tuple(growing.sequence.row.seq_id for growing, _, _ in places)),
-                np.array([position for _, position, _ in places], np.int32),
-                vocab_size=self._num_ids,
-                top_m=TOP_M if any(growing.is_drawn for growing, _ in fed) else 1,
-                num_guesses=max(growing.asked.num_guesses for growing, _ in fed),
-                edits=logits_edits(edited, logits.shape[1], self._grammars.filler, is_last=True),
-            )
-        )
+            known = [number for number, growth in enumerate(growths) if is_at_once(growth)]
+            for growing, [root] in ((growths[each].growing, growths[each].nodes) for each in known):
+                start, end = len(places), len(places) + further.shape[1]
+                told[growing.sequence.row.seq_id] = range(start, end)
+                places += [(growing, root, root.position + 2 + at) for at in range(end - start)]
+            logits = torch.cat((logits, further[known].flatten(0, 1)))
+        draws = self._draws(places, logits)
         guessed, probs = draws.guesses.tolist(), draws.prob.tolist()
         children: dict[int, list[TreeNode]] = {}
         for at, (growing, node) in enumerate(fed):
@@ -86,13 +73,12 @@ class TreeSampler:
                 continue
             seq_id = growing.sequence.row.seq_id
             behind = children.setdefault(seq_id, [])
-            if further is not None and (start := at_once.get(seq_id)) is not None:
-                rows = [at, *range(start, start + further.shape[1])]
-                sound = list(takewhile(lambda row: not draws.error[row], rows))
-                known = [
+            if rows := told.get(seq_id):
+                sound = takewhile(lambda row: not draws.error[row], (at, *rows))
+                guesses = [
                     (probs[row], [each for each in guessed[row] if each >= 0]) for row in sound
                 ]
-                behind += grown_at_once(growing, known)
+                behind += grown_at_once(growing, guesses)
                 continue
             node.prob = probs[at]
             drawn = int(draws.token[at]) if growing.is_drawn else -1
@@ -105,6 +91,26 @@ class TreeSampler:
             elif growing.is_drawn:  # there was no room for it
                 node.guesses.clear()
         return children
+
+    def _draws(self, places: Many[Place], logits: torch.Tensor) -> Draws:
+        """Shapes: logits [places, V]."""
+        edited = [
+            (growing.sequence.processor, (path_of(node), ()))
+            if growing.sequence.processor
+            else (None, NOT_DRAFTED)
+            for growing, node, _ in places
+        ]
+        return self._backend.draw(
+            DrawBatch(
+                logits,
+                self._sampling(tuple(growing.sequence.row.seq_id for growing, _, _ in places)),
+                np.array([position for _, _, position in places], np.int32),
+                vocab_size=self._num_ids,
+                top_m=TOP_M if any(growing.is_drawn for growing, _, _ in places) else 1,
+                num_guesses=max(growing.asked.num_guesses for growing, _, _ in places),
+                edits=logits_edits(edited, logits.shape[1], self._grammars.filler, is_last=True),
+            )
+        )
 
 
 def is_at_once(growth: Growth) -> bool:
