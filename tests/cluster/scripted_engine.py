@@ -64,6 +64,9 @@ class Pieces:
     def token_text(self, token_id: int) -> str:
         return self.decode([token_id])
 
+    def are_special(self, ids: Sequence[int]) -> list[bool]:
+        return [False for _ in ids]
+
     def reads(self, name: str) -> bool:
         return False
 
