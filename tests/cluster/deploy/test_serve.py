@@ -356,7 +356,7 @@ def test_a_killed_worker_is_a_pause(server: Server, client: openai.OpenAI, role:
         killed = worker()
         assert killed["pid"] in descendants(server.process.pid)
         silence_s = longest_silence(server, lambda: os.kill(killed["pid"], signal.SIGKILL))
-        print(f"silence after the {role}'s death: {silence_s:.1f} s")  # about 1 s on two quiet cores
+        print(f"silence after the {role}'s death: {silence_s:.1f} s")  # about 1 s on two cores
         assert silence_s < 20
         assert client.completions.create(**SAMPLED).choices[0].text == expected
         deadline = time.monotonic() + START_S
