@@ -17,8 +17,8 @@ from pathlib import Path
 from outrider.actors.errors import WorkerLost
 
 MAIN = "outrider.actors.executor.fork_server_main"
-SHARED = "OUTRIDER_FORK_SERVER"  # the environment's name for the address of one that all may use
-IMPORT_TIMEOUT_S = 120.0
+FORK_SERVER_ENV = "OUTRIDER_FORK_SERVER"  # the address of one that all of a machine may use
+IMPORT_TIMEOUT_S = 600.0  # from a slow disk
 END_AFTER_S = 1.0
 POLL_S = 0.02
 

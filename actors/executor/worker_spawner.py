@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from outrider.actors.errors import WorkerLost
-from outrider.actors.executor.fork_server import SHARED, ForkServer
+from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer
 from outrider.actors.executor.worker_process import WorkerProcess
 from outrider.actors.transport.worker_address import WorkerAddress
 from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
@@ -21,7 +21,7 @@ class WorkerSpawner:
 
     def prepare(self, num_threads: int) -> None:
         """Begin to import what workers need. Raises WorkerLost."""
-        if SHARED not in os.environ:
+        if FORK_SERVER_ENV not in os.environ:
             self._address(num_threads)
 
     async def start(self, spec: WorkerSpec, **how: Any) -> WorkerAddress:
@@ -49,9 +49,9 @@ class WorkerSpawner:
             self._server = None
 
     async def _fork(self, num_threads: int) -> WorkerProcess:
-        if SHARED in os.environ:
+        if FORK_SERVER_ENV in os.environ:
             with suppress(WorkerLost):  # it may have died
-                return await WorkerProcess.fork(os.environ[SHARED], num_threads)
+                return await WorkerProcess.fork(os.environ[FORK_SERVER_ENV], num_threads)
         return await WorkerProcess.fork(self._address(num_threads), num_threads)
 
     def _address(self, num_threads: int) -> str:

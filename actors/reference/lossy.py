@@ -20,8 +20,8 @@ class TypicalAcceptance:
     probability exceeds min(epsilon, delta · exp(-entropy)). Raises BadConfig.
     """
 
-    epsilon: float = 0.3
-    delta: float = 0.09
+    epsilon: float = 0.09  # as Medusa's own code has them: posterior_threshold
+    delta: float = 0.3  # and posterior_alpha, its root
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):

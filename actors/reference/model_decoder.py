@@ -165,7 +165,7 @@ class GrowingDecoder(ModelDecoder):
             rows = self._runner.forward([Segment(self._cache, new, len(new), known, root=first)])
             self._behind.append(rows)
             self._tree = self._tree[0] + new, known
-        found = torch.cat(self._behind)[: len(tokens)]
+        found = torch.cat(self._behind)
         self._drafts, self._rows = [], found[:1]
         return found
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.executor.fork_server import SHARED
+from outrider.actors.executor.fork_server import FORK_SERVER_ENV
 from outrider.clients.options import KEY_ENV, URL_ENV
 from outrider.cluster.config.config import API_KEYS_ENV, Config
 
@@ -26,7 +26,7 @@ RENAMED = {  # what an older configuration may say
     "engine.has_ngram": "engine.drafters",
 }
 # Begin as keys do, and are none.
-NO_KEYS_OF_OURS = (CONFIG_ENV, API_KEYS_ENV, URL_ENV, KEY_ENV, SHARED)
+NO_KEYS_OF_OURS = (CONFIG_ENV, API_KEYS_ENV, URL_ENV, KEY_ENV, FORK_SERVER_ENV)
 
 
 @dataclass(frozen=True, slots=True)

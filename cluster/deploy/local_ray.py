@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.executor.fork_server import SHARED, ForkServer
+from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer
 from outrider.actors.transport.worker_spec import worker_environment
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.preflight import local_resources
@@ -108,7 +108,7 @@ def _local(config: Config, replica_ports: range) -> Iterator[None]:
         os.environ |= _local_environment(config, folder, replica_ports)
         server = ForkServer(os.environ | worker_environment(num_threads=1), IMPORT_NICENESS, folder)
         kept.callback(server.close)
-        os.environ[SHARED] = server.address
+        os.environ[FORK_SERVER_ENV] = server.address
         import ray  # reads the environment as it is imported
 
         resources = local_resources()

@@ -2,8 +2,8 @@
 
 Ray places: an actor holds what a bundle has, and runs the worker as a process of its own. A worker
 that dies is replaced inside its actor, so that nothing has to be placed or imported; an actor that
-dies is placed again. Ray restarts neither: caches are gone, and
-whoever holds the token lists says what comes next.
+dies is placed again. Ray restarts neither: caches are gone, and whoever holds the token lists says
+what comes next.
 """
 
 import asyncio

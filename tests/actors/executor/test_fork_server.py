@@ -16,7 +16,7 @@ import pytest
 
 from outrider.actors.errors import WorkerLost
 from outrider.actors.executor import fork_server
-from outrider.actors.executor.fork_server import SHARED, ForkServer, fork
+from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer, fork
 from outrider.actors.executor.worker_process import WorkerProcess
 from outrider.actors.executor.worker_spawner import WorkerSpawner
 from outrider.actors.transport.worker_client import SocketWorkerClient
@@ -127,7 +127,7 @@ async def test_one_that_is_killed_before_it_loads_is_lost(folder):
 
 async def test_one_that_all_share_is_used_while_it_lives(folder, monkeypatch):
     server = ForkServer(os.environ)
-    monkeypatch.setenv(SHARED, server.address)
+    monkeypatch.setenv(FORK_SERVER_ENV, server.address)
     spawner = WorkerSpawner()
     spawner.prepare(1)
     await spawner.start(SPEC)
