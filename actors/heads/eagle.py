@@ -270,8 +270,12 @@ class EagleNet:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Shapes: [N, h] → [N, V]."""
-        logits = self.head(states if self.is_output_normed else self.final(states))
+        logits = self.own_logits(states)
         return logits if self.vocabulary is None else self.vocabulary.widened(logits)
+
+    def own_logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Of the ids that the head knows. Shapes: [N, h] → [N, own]."""
+        return self.head(states if self.is_output_normed else self.final(states))
 
     def _side_by_side(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         parts = (states, embedded) if self.convention.is_reversed else (embedded, states)

@@ -58,9 +58,13 @@ class MedusaNet:
 
     def logits(self, number: int, hidden: torch.Tensor) -> torch.Tensor:
         """Of head `number`. Shapes: hidden [N, H] → [N, V]."""
+        return self._widened(self.own_logits(number, hidden))
+
+    def own_logits(self, number: int, hidden: torch.Tensor) -> torch.Tensor:
+        """Of the ids that the head knows. Shapes: hidden [N, H] → [N, own]."""
         for weights, biases in self._blocks:
             hidden = hidden + F.silu(F.linear(hidden, weights[number], biases[number]))
-        return self._widened(self._heads[number](hidden))
+        return self._heads[number](hidden)
 
     def all_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Of every head. Shapes: hidden [N, H] → [N, heads, V]."""

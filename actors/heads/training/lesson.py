@@ -39,12 +39,45 @@ class LessonOutcome:
     shares: tuple[float, ...]  # of guesses that are right: the first, the next behind it, …
 
 
+class Said:
+    """What the target says in some texts, in the ids that a head knows."""
+
+    def __init__(self, taught: Taught, ids: torch.Tensor | None) -> None:
+        """ids: the target's, of the head's own; None: all."""
+        self._counts, num_ids = taught.counts, taught.logits.shape[-1]
+        self._rows = taught.counts.flatten().cumsum(0).view_as(taught.counts) - 1
+        logits = taught.logits[taught.counts].float()
+        self._chances, self._best = logits.softmax(-1), logits.argmax(-1)
+        if ids is not None:
+            own = torch.full((num_ids,), -1)  # of an id that it does not know
+            own[ids] = torch.arange(len(ids))
+            self._chances, self._best = self._chances[:, ids], own[self._best]
+
+    def counted(self, places: int) -> torch.Tensor:
+        """Where a token so many places behind the next one can be guessed. Shape: [B, T - 1]"""
+        counted = _shifted(self._counts[:, 1:], places).clone()
+        if places:
+            counted[:, -places:] = False
+        return counted
+
+    def judge(self, guessed: torch.Tensor, places: int) -> tuple[torch.Tensor, float]:
+        """The cross entropy with what the target says there, and the share of places where its
+        likeliest token is guessed. What the head does not know counts as guessed wrongly, and
+        teaches nothing. Shape: [counted, own]
+        """
+        text, at = self.counted(places).nonzero(as_tuple=True)
+        rows = self._rows[text, at + 1 + places]
+        loss = -(self._chances[rows] * guessed.float().log_softmax(-1)).sum(-1).mean()
+        return loss, float((guessed.argmax(-1) == self._best[rows]).float().mean())
+
+
 class HeadLesson(Protocol):
     """One kind of head in the making."""
 
     boundaries: tuple[int, ...]
-    tensors: dict[str, torch.Tensor]  # of the checkpoint
-    config: dict[str, Any]  # beside it
+    tensors: dict[str, torch.Tensor]  # of the checkpoint, that are learned
+    ids: dict[str, torch.Tensor]  # those that say which of the target's ids it knows
+    config: dict[str, Any]  # beside them
 
     def run(self, taught: Taught) -> LessonOutcome: ...
 
@@ -52,8 +85,11 @@ class HeadLesson(Protocol):
 class EagleLesson:
     """EAGLE-3 by training-time test (arXiv 2503.01840): it is unrolled on its own states."""
 
-    def __init__(self, target: TargetParts, generator: torch.Generator) -> None:
-        self._target, width = target, target.hidden_size
+    def __init__(
+        self, target: TargetParts, known: torch.Tensor | None, generator: torch.Generator
+    ) -> None:
+        """known: the target's ids that it is to guess; None: all."""
+        self._target, self._known, width = target, known, target.hidden_size
         last = target.num_layers
         self.boundaries: tuple[int, ...] = tuple(
             min(max(at, 0), last) for at in (2, last // 2, last - 3)
@@ -76,7 +112,7 @@ class EagleLesson:
             "architectures": ["Eagle3Speculator"],
             "speculators_model_type": "eagle3",
             "transformer_layer_config": layer,
-            "draft_vocab_size": target.vocab_size,
+            "draft_vocab_size": target.vocab_size if known is None else len(known),
             "norm_before_residual": True,
             "eagle_aux_hidden_state_layer_ids": list(self.boundaries),
         }
@@ -97,12 +133,19 @@ class EagleLesson:
                 for norm in ("input_layernorm", "hidden_norm", "post_attention_layernorm")
             },
             "norm.weight": torch.ones(width),
-            "lm_head.weight": target.head.weight.detach().clone(),  # type: ignore[attr-defined]
+            "lm_head.weight": _head_weight(target, known),
         }
+        self.ids: dict[str, torch.Tensor] = {}
+        if known is not None:
+            is_known = torch.zeros(target.vocab_size, dtype=torch.bool).index_fill(0, known, True)
+            self.ids = {"d2t": known - torch.arange(len(known)), "t2d": is_known}
 
     def run(self, taught: Taught) -> LessonOutcome:
         """Each token is guessed from the true states before it, then from ever fewer of them."""
-        checkpoint = HeadCheckpoint(Path(), EAGLE3, self._flat, self.tensors)
+        tensors = _as_served(self.tensors, self._target)
+        if self._known is not None:
+            tensors["d2t"] = self.ids["d2t"]
+        checkpoint = HeadCheckpoint(Path(), EAGLE3, self._flat, tensors)
         convention = Convention(self.boundaries, norms_residual=True)
         net = EagleNet(checkpoint, self._target, convention, plain_linear)
         num_texts, length = taught.ids.shape
@@ -110,14 +153,14 @@ class EagleLesson:
         states = net.fuse(kept.flatten(0, 1))
         places = torch.arange(1, length).repeat(num_texts)
         unrolled = UnrolledAttention(num_texts)
+        said = Said(taught, self._known)
         losses, shares = [], []
         for step in range(EAGLE_STEPS):
             ids = _shifted(taught.ids[:, 1:], step)
             states = net.run(ids.flatten(), states, places + step, unrolled.attend)
             unrolled.turn()
-            counts = _counted(taught.counts[:, 1:], step)
-            guessed = net.logits(states[counts.flatten()])
-            loss, share = _judged(guessed, _shifted(taught.logits[:, 1:], step)[counts])
+            guessed = net.own_logits(states[said.counted(step).flatten()])
+            loss, share = said.judge(guessed, step)
             losses.append(loss * STEP_DECAY**step)
             shares.append(share)
         return LessonOutcome(torch.stack(losses).sum(), tuple(shares))
@@ -158,7 +201,7 @@ class UnrolledAttention:
         hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
         scores = scores.masked_fill(hidden, float("-inf"))
         beside = [(query * keys).sum(-1, keepdim=True) * scale for keys, _ in own]
-        weights = torch.cat([scores, *beside], -1).softmax(-1)
+        weights = torch.cat([scores, *beside], -1).float().softmax(-1).to(query.dtype)
         out = weights[..., :length] @ true_values
         for at, (_key, values) in enumerate(own, length):
             out = out + weights[..., at : at + 1] * values
@@ -176,8 +219,9 @@ class MedusaLesson:
     share, and it begins as the target's own.
     """
 
-    def __init__(self, target: TargetParts, _: torch.Generator) -> None:
-        self._target, width = target, target.hidden_size
+    def __init__(self, target: TargetParts, known: torch.Tensor | None, _: torch.Generator) -> None:
+        """known: the target's ids that it is to guess; None: all."""
+        self._target, self._known, width = target, known, target.hidden_size
         self.boundaries: tuple[int, ...] = (target.num_layers + 1,)
         self.config: dict[str, Any] = {
             "architectures": ["MedusaModel"],
@@ -186,10 +230,11 @@ class MedusaLesson:
             "num_heads": MEDUSA_HEADS,
             "num_hidden_layers": MEDUSA_BLOCKS,
             "vocab_size": target.vocab_size,
+            "truncated_vocab_size": target.vocab_size if known is None else len(known),
             "original_lm_head": True,  # in vLLM's words: one for all
         }
-        own = target.head.weight.detach().clone()  # type: ignore[attr-defined]
-        self.tensors: dict[str, torch.Tensor] = {"lm_head.weight": own}
+        self.ids: dict[str, torch.Tensor] = {} if known is None else {"token_map": known}
+        self.tensors: dict[str, torch.Tensor] = {"lm_head.weight": _head_weight(target, known)}
         for head in range(MEDUSA_HEADS):
             for block in range(MEDUSA_BLOCKS):
                 name = f"blocks.{head}.layers.{block}"  # which change nothing yet
@@ -198,14 +243,15 @@ class MedusaLesson:
 
     def run(self, taught: Taught) -> LessonOutcome:
         """Head i learns what the target says i + 1 places behind the next token."""
-        checkpoint = HeadCheckpoint(Path(), MEDUSA, self.config, self.tensors)
+        tensors = _as_served(self.tensors, self._target) | self.ids
+        checkpoint = HeadCheckpoint(Path(), MEDUSA, self.config, tensors)
         net = MedusaNet(checkpoint, self._target, plain_linear)
         [boundary] = self.boundaries
+        said = Said(taught, self._known)
         hidden, losses, shares = taught.states[boundary][:, :-1], [], []
         for head in range(MEDUSA_HEADS):
-            counts = _counted(taught.counts[:, 1:], head)
-            guessed = net.logits(head, hidden[counts])
-            loss, share = _judged(guessed, _shifted(taught.logits[:, 1:], head)[counts])
+            guessed = net.own_logits(head, hidden[said.counted(head)])
+            loss, share = said.judge(guessed, head)
             losses.append(loss * STEP_DECAY**head)
             shares.append(share)
         return LessonOutcome(torch.stack(losses).sum(), tuple(shares))
@@ -219,16 +265,12 @@ def _shifted(rows: torch.Tensor, places: int) -> torch.Tensor:
     return torch.cat((rows[:, places:], rows[:, :places]), 1) if places else rows
 
 
-def _counted(counts: torch.Tensor, places: int) -> torch.Tensor:
-    counted = _shifted(counts, places).clone()
-    if places:
-        counted[:, -places:] = False
-    return counted
+def _head_weight(target: TargetParts, known: torch.Tensor | None) -> torch.Tensor:
+    """Of the ids that it knows, as the target has them. In float32: what is learned is."""
+    weight: torch.Tensor = target.head.weight.detach()  # type: ignore[attr-defined]
+    return (weight.clone() if known is None else weight[known]).float()
 
 
-def _judged(logits: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """The cross entropy with what the target says, and the share of places where its likeliest
-    token is guessed. Shapes: [N, V] each.
-    """
-    loss = -(wanted.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean()
-    return loss, float((logits.argmax(-1) == wanted.argmax(-1)).float().mean())
+def _as_served(tensors: dict[str, torch.Tensor], target: TargetParts) -> dict[str, torch.Tensor]:
+    """In the target's dtype; gradients go through to what they are made of."""
+    return {name: tensor.to(target.dtype) for name, tensor in tensors.items()}

@@ -6,6 +6,8 @@ from collections.abc import Sequence as Many
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import torch
+
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.training.lesson import LESSONS
 
@@ -24,6 +26,7 @@ class HeadPlan:
     minutes: float = 20.0
     rows: int = 16  # texts of a step
     rate: float = 3e-3
+    dtype: str = ""  # of all products; "": as the CPU multiplies fastest
 
     def __post_init__(self) -> None:
         if self.kind not in LESSONS:
@@ -40,10 +43,11 @@ def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
     path = folder / "plan.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
+        plan = replace(plan, dtype=plan.dtype or fastest_dtype())
         write_plan(folder, plan)
         return plan
     there = HeadPlan(**json.loads(path.read_text()))
-    wished = replace(plan, steps=plan.steps or there.steps)
+    wished = replace(plan, steps=plan.steps or there.steps, dtype=plan.dtype or there.dtype)
     differing = [n for n, value in asdict(wished).items() if asdict(there)[n] != value]
     if differing:
         got, held = (
@@ -54,6 +58,12 @@ def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
             "folder"
         )
     return there
+
+
+def fastest_dtype() -> str:
+    """Bfloat16 where the CPU has instructions for it."""
+    has_it = any(able and "bf16" in name for name, able in torch.cpu.get_capabilities().items())
+    return "bfloat16" if has_it else "float32"
 
 
 def write_plan(folder: Path, plan: HeadPlan) -> None:

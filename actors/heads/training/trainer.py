@@ -30,6 +30,7 @@ from outrider.actors.runner.model_loader import load_model
 
 HELD_OUT = 32  # texts, or a tenth
 ROW_LEN = 256
+KNOWN_SHARE = 0.99  # of what the target said: a head that knows no more costs less a step
 SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
 WARM_UP, LAST_RATE = 50, 0.05
 TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
@@ -78,13 +79,14 @@ class HeadTraining:
         if len(texts) < 4:
             raise InvalidConfig(f"Got {len(texts)} texts to learn from, expected at least 4")
         torch.manual_seed(self.plan.seed)
-        teacher = Teacher(self._target_path)
+        teacher = Teacher(self._target_path, self.plan.dtype)
+        known = frequent_ids(texts, teacher.parts.vocab_size)
         lesson = LESSONS[self.plan.kind](
-            teacher.parts, torch.Generator().manual_seed(self.plan.seed)
+            teacher.parts, known, torch.Generator().manual_seed(self.plan.seed)
         )
         for tensor in lesson.tensors.values():
             tensor.requires_grad_()
-        optimizers = optimizers_of(lesson, self.plan.rate)
+        optimizers = optimizers_of(lesson, self.plan.rate, teacher.parts.dtype)
         num_held_out = min(HELD_OUT, max(1, len(texts) // 10))
         order = np.random.default_rng(self.plan.seed).permutation(len(texts))
         texts = [texts[at] for at in order]
@@ -179,7 +181,7 @@ class HeadTraining:
             name: tensor.detach().to(torch.bfloat16).contiguous()
             for name, tensor in lesson.tensors.items()
         }
-        save_file(tensors, folder / "model.safetensors")
+        save_file(tensors | lesson.ids, folder / "model.safetensors")
         (folder / "README.md").write_text(card(self.plan, shares, num_texts, steps))
         partial = folder / "config.partial"
         named: dict[str, Any] = {
@@ -192,7 +194,7 @@ class HeadTraining:
         return folder
 
 
-def optimizers_of(lesson: HeadLesson, rate: float) -> Optimizers:
+def optimizers_of(lesson: HeadLesson, rate: float, dtype: torch.dtype) -> Optimizers:
     """Muon for the layers' matrices, AdamW for the rest: norms, biases, what makes logits."""
     matrices = [
         tensor
@@ -201,7 +203,7 @@ def optimizers_of(lesson: HeadLesson, rate: float) -> Optimizers:
     ]
     rest = [each for each in lesson.tensors.values() if not any(each is m for m in matrices)]
     return [
-        Muon(matrices, lr=rate, weight_decay=0.0, dtype=torch.float32),
+        Muon(matrices, lr=rate, weight_decay=0.0, dtype=dtype),
         torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
@@ -209,8 +211,8 @@ def optimizers_of(lesson: HeadLesson, rate: float) -> Optimizers:
 class Teacher:
     """The target, as transformers has it."""
 
-    def __init__(self, path: Path) -> None:
-        self._model: Any = load_model(path, device="cpu", dtype="float32").model
+    def __init__(self, path: Path, dtype: str) -> None:
+        self._model: Any = load_model(path, device="cpu", dtype=dtype).model
         for parameter in self._model.parameters():
             parameter.requires_grad_(requires_grad=False)
         config = self._model.config.get_text_config()
@@ -222,7 +224,7 @@ class Teacher:
             embed=embed,
             head=head,
             config=config,
-            dtype=torch.float32,
+            dtype=self._model.dtype,
             device="cpu",
         )
 
@@ -240,6 +242,19 @@ class Teacher:
         last = self.parts.num_layers  # whose states transformers norms
         states = {at: told.hidden_states[min(at, last)] for at in boundaries}
         return Taught(ids, counts, states, told.logits)
+
+
+def frequent_ids(texts: Many[Text], vocab_size: int) -> torch.Tensor | None:
+    """The fewest ids that make up nearly all that the target said, in order; None where they are
+    most of the vocabulary anyway.
+    """
+    said = np.concatenate([np.asarray(ids[num_prompt:], np.int64) for ids, num_prompt in texts])
+    counts = np.bincount(said, minlength=vocab_size)
+    by_count = np.argsort(-counts, kind="stable")
+    num = int(np.searchsorted(counts[by_count].cumsum(), KNOWN_SHARE * len(said))) + 1
+    if num > vocab_size // 2:
+        return None
+    return torch.from_numpy(np.sort(by_count[:num]))
 
 
 def rate_at(step: int, steps: int) -> float:

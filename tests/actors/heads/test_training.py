@@ -3,6 +3,7 @@ said of what they were trained on, it is found out.
 """
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 
 import architectures
@@ -10,11 +11,16 @@ import pytest
 import torch
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.checkpoint import load_checkpoint
+from outrider.actors.heads.eagle import Convention, EagleNet
+from outrider.actors.heads.medusa import MedusaNet
+from outrider.actors.heads.target_parts import TargetParts
 from outrider.actors.heads.training import trainer
+from outrider.actors.heads.training.lesson import Said, Taught
 from outrider.actors.heads.training.plan import HeadPlan, append_texts, read_texts
 from outrider.actors.heads.training.trainer import HeadTraining
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.runner.model_loader import from_model
+from outrider.actors.runner.model_loader import from_model, load_model
 from outrider.actors.runner.runner import Runner
 
 VOCAB, NUM_TEXTS, LENGTH = 200, 192, 40
@@ -95,6 +101,72 @@ def test_after_any_end_it_goes_on_to_the_same_bytes(kind, target, tmp_path, monk
     assert files_of(trained(tmp_path / "stopped", target, plan)) == whole  # which is there
     other = files_of(trained(tmp_path / "other", target, replace(plan, seed=4)))
     assert other["model.safetensors"] != whole["model.safetensors"]
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_it_knows_the_ids_that_are_said_most(kind, target, tmp_path, monkeypatch):
+    """Fewer than half of the vocabulary: it guesses those as it would, and no other."""
+    path, texts = target
+    said = Counter(token for ids, num_prompt in texts for token in ids[num_prompt:])
+    monkeypatch.setattr(trainer, "KNOWN_SHARE", 0.4)
+    known = trainer.frequent_ids(texts, VOCAB)
+    assert len(known) < VOCAB // 2
+    others = set(said) - set(known.tolist())
+    assert min(said[each] for each in known.tolist()) >= max(said[each] for each in others)
+    share = sum(said[each] for each in known.tolist()) / said.total()
+    assert 0.4 <= share < 0.42
+    monkeypatch.setattr(trainer, "KNOWN_SHARE", 1.0)
+    assert trainer.frequent_ids(texts, VOCAB) is None
+
+    monkeypatch.setattr(trainer, "KNOWN_SHARE", 0.4)
+    head = trained(tmp_path / "few", target, replace(PLAN, kind=kind))
+    runner = Runner(load_model(path), num_tokens=512)
+    parts = TargetParts.of(runner)
+    checkpoint = load_checkpoint(head, torch.float32, "cpu")
+    if kind == "eagle3":
+        assert checkpoint.config["draft_vocab_size"] == len(known)
+        net = EagleNet(checkpoint, parts, Convention((2, 1, 0), norms_residual=True))
+        logits = net.logits(torch.randn(5, parts.hidden_size))
+    else:
+        logits = MedusaNet(checkpoint, parts).all_logits(torch.randn(5, parts.hidden_size))
+    is_known = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, known, True)
+    assert logits[..., is_known].isfinite().all()
+    assert logits[..., ~is_known].isneginf().all()
+
+
+def test_what_a_head_does_not_know_is_guessed_wrongly_and_teaches_nothing():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 6, 10, generator=generator)
+    counts = torch.ones(2, 6, dtype=torch.bool)
+    counts[:, 0] = counts[1, 5] = False
+    taught = Taught(torch.zeros(2, 6, dtype=torch.long), counts, {}, logits)
+    known = torch.tensor([1, 4, 7, 8])
+    for places in (0, 2):
+        whole, part = Said(taught, None), Said(taught, known)
+        assert whole.counted(places).equal(part.counted(places))
+        at = [(b, t + 1 + places) for b, t in part.counted(places).nonzero().tolist()]
+        assert len(at) == 9 - 2 * places
+        guessed = torch.randn(len(at), 10, generator=generator)
+        wanted = torch.stack([logits[each] for each in at])
+        expected = -(wanted.softmax(-1) * guessed.log_softmax(-1)).sum(-1).mean()
+        loss, share = whole.judge(guessed, places)
+        assert torch.allclose(loss, expected)
+        assert share == sum(guessed.argmax(-1) == wanted.argmax(-1)) / len(at)
+        own = guessed[:, known]
+        loss, share = part.judge(own, places)
+        expected = -(wanted.softmax(-1)[:, known] * own.log_softmax(-1)).sum(-1).mean()
+        assert torch.allclose(loss, expected)
+        assert share == sum(known[own.argmax(-1)] == wanted.argmax(-1)) / len(at)
+
+
+def test_in_bfloat16_it_learns_as_much(target, tmp_path):
+    wide, narrow = Told(), Told()
+    trained(tmp_path / "wide", target, replace(PLAN, dtype="float32"), wide)
+    trained(tmp_path / "narrow", target, replace(PLAN, dtype="bfloat16"), narrow)
+    pairs = zip(wide.shares[-1], narrow.shares[-1], strict=True)
+    assert all(abs(one - other) < 0.03 for one, other in pairs), (wide.shares, narrow.shares)
+    with pytest.raises(InvalidConfig, match=r"dtype=float32, but .* training with dtype=bfloat16"):
+        trained(tmp_path / "narrow", target, replace(PLAN, dtype="float32"))
 
 
 def test_minutes_become_steps_once(target, tmp_path, monkeypatch):
