@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
-from outrider.actors.runner.kv.pool import KvPool, PageTable
+from outrider.actors.runner.kv.pool import I64, KvPool, PageTable
 
-NOT_A_TREE = 0
+NO_ROWS = np.zeros(1, np.int64)
 # Columns of the table.
 TOKEN_ID, POSITION, SLOT, CHAIN_END, PATH, WRITE = range(6)
 
@@ -40,7 +39,8 @@ class Segment:
                 "expected 0 ≤ num_logits ≤ tokens and at least one token"
             )
         if self.parents is not None:
-            num_nodes = max(0, self.cache.len - self.first + len(self.tokens))
+            num_there = 0 if self.root is None else self.cache.len - self.root
+            num_nodes = max(0, num_there + len(self.tokens))
             if len(self.parents) != num_nodes:
                 raise IllegalTransition(f"Got {len(self.parents)} parents of {num_nodes} nodes")
             for node, parent in enumerate(self.parents):
@@ -77,9 +77,10 @@ class Segment:
 class ForwardBatch:
     """The table of one forward. Columns: outrider.actors.runner.cpu.paged_attention."""
 
-    tokens: npt.NDArray[np.int64]  # [T, 6] id, position, slot, chain end, path offset, write row
-    paths: npt.NDArray[np.int64]  # pool rows of tree ancestors, root first, each token its own run
-    places: npt.NDArray[np.int64]  # the same rows, counted from the cache's first
+    tokens: I64  # [T, 6] id, position, slot, chain end, path offset, write row
+    paths: I64  # pool rows of tree ancestors, root first, each token its own run
+    places: I64  # the same rows, counted from the cache's first
+    own: I64  # [T] each token's row, likewise
     wanted: list[int]  # indices of the tokens whose logits are returned
     has_trees: bool
 
@@ -107,38 +108,40 @@ def check(chunks: Sequence[Segment], vocab_size: int, context_len: int) -> None:
 
 def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
     """The step's table; the pages must be reserved."""
-    table: list[tuple[int, int, int, int, int, int]] = []
-    places: list[int] = []
-    paths: list[int] = []
-    wanted: list[int] = []
-    has_trees = False
-    size = pool.page_size
+    ids, positions, slots, ends, own, wanted = (list[int]() for _ in range(6))
+    seen, seen_slots, offsets = (list[int]() for _ in range(3))  # of tokens of trees
     for chunk in chunks:
-        cache, base = chunk.cache, chunk.cache.len
-        pages, slot, root = cache.pages, cache.slot, chunk.first
-        wanted += range(
-            len(table) + len(chunk.tokens) - chunk.num_logits, len(table) + len(chunk.tokens)
-        )
-        num_chain = len(chunk.tokens) if chunk.parents is None else max(0, root - base)
-        for at, token in enumerate(chunk.tokens[:num_chain], base):
-            row = pages[at // size] * size + at % size
-            table.append((token, at, slot, at + 1, NOT_A_TREE, row))
-        if chunk.parents is None:
-            continue
-        has_trees, first = True, max(0, base - root)  # nodes that are there already
-        runs = _runs(chunk.parents, root)
-        for token, run in zip(chunk.tokens[num_chain:], runs[first:], strict=True):
-            rows = [pages[at // size] * size + at % size for at in run]
-            table.append((token, root + len(run) - 1, slot, root, len(paths), rows[-1]))
-            paths += rows
-            places += run
-    of_paths, of_places = (np.array(rows or (0,), np.int64) for rows in (paths, places))
-    return ForwardBatch(np.array(table, np.int64), of_paths, of_places, wanted, has_trees)
+        slot, base, num, begin = chunk.cache.slot, chunk.cache.len, len(chunk.tokens), len(ids)
+        num_chain = num if not chunk.parents else max(0, chunk.first - base)
+        positions += range(base, base + num_chain)
+        ends += range(base + 1, base + num_chain + 1)
+        offsets += [0] * num_chain  # nobody reads it
+        if chunk.parents:
+            root, num_seen = chunk.first, len(seen)
+            for run in _runs(chunk.parents, root)[num_chain - num :]:
+                positions.append(root + len(run) - 1)
+                offsets.append(len(seen))
+                seen += run
+            ends += [root] * (num - num_chain)
+            seen_slots += [slot] * (len(seen) - num_seen)
+        ids += chunk.tokens
+        slots += [slot] * num
+        own += range(base, base + num)
+        wanted += range(begin + num - chunk.num_logits, begin + num)
+    table, there = np.empty((len(ids), 6), np.int64), np.array(own, np.int64)
+    table[:, TOKEN_ID], table[:, POSITION], table[:, SLOT] = ids, positions, slots
+    table[:, CHAIN_END], table[:, PATH] = ends, offsets
+    table[:, WRITE] = pool.rows_of(table[:, SLOT], there)
+    places = paths = NO_ROWS
+    if seen:
+        places = np.array(seen, np.int64)
+        paths = pool.rows_of(np.array(seen_slots, np.int64), places)
+    return ForwardBatch(table, paths, places, there, wanted, has_trees=bool(seen))
 
 
 def _runs(parents: Sequence[int], root: int) -> list[list[int]]:
     """The rows of every node of a tree and its ancestors, root first."""
     runs: list[list[int]] = []
-    for node, parent in enumerate(parents):
-        runs.append([*(runs[parent] if parent >= 0 else ()), root + node])
+    for at, parent in enumerate(parents, root):
+        runs.append([at] if parent < 0 else [*runs[parent], at])
     return runs

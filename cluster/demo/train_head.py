@@ -34,6 +34,7 @@ def train_head(
     steps: Annotated[int, typer.Option(help="Of training, instead of minutes.")] = 0,
     texts: Annotated[int, typer.Option(help="That the target writes, to learn from.")] = 2048,
     rows: Annotated[int, typer.Option(help="Texts of one step.")] = 16,
+    rate: Annotated[float, typer.Option(help="Of learning, at its highest.")] = 3e-3,
     seed: Annotated[int, typer.Option(help="Of weights, rows and texts.")] = 0,
     threads: Annotated[int, typer.Option(help="Of the CPU.")] = 2,
 ) -> None:
@@ -49,7 +50,7 @@ def train_head(
         path = demo_target() if name == DEMO else local_model("target", Path(name), report)
         from outrider.actors.heads.training.plan import HeadPlan  # torch comes with it
 
-        plan = HeadPlan(kind, name, digest_of(path), seed, steps, minutes, rows)
+        plan = HeadPlan(kind, name, digest_of(path), seed, steps, minutes, rows, rate)
         head = _train(folder, plan, path, texts, asked)
     report(f"serve it with --drafter {kind}:{head}")
 

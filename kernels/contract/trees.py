@@ -15,7 +15,7 @@ or is missing, ends the path; a child the row gives nothing is passed over.
 Source: Jeon et al. 2402.14160 (recursive rejection without replacement).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -45,6 +45,8 @@ class Trees:
     kind: U8  # [R] DraftKind of the row that the row's children came from, DENSE excepted
     support_ids: I32  # [R, M] strictly ascending, then -1; for SPARSE
     support_probs: F32  # [R, M]
+    item_of_node: I32 = field(init=False)  # [N]
+    parent_rows: I32 = field(init=False)  # [N] the row that draws each node's token
 
     def __post_init__(self) -> None:
         batch, count = self.num_nodes.size, self.tokens.size
@@ -59,27 +61,19 @@ class Trees:
         shape = count + batch, self.support_ids.shape[-1]
         expect_array("support_ids", self.support_ids, np.int32, shape)
         expect_array("support_probs", self.support_probs, np.float32, shape)
-        own = self.node_in_item
+        numbers = np.arange(count, dtype=np.int32)
+        items = np.repeat(np.arange(batch, dtype=np.int32), self.num_nodes)
+        own = numbers - (np.cumsum(self.num_nodes, dtype=np.int32) - self.num_nodes)[items]
         if ((self.parents < 0) | (self.parents > own)).any():
             raise ContractError("Got a parent after its node, expected parents before children")
+        roots = numbers - own + items
+        object.__setattr__(self, "item_of_node", items)
+        object.__setattr__(
+            self, "parent_rows", roots + np.where(self.parents == own, 0, self.parents + 1)
+        )
         siblings = set(zip(self.parent_rows.tolist(), self.tokens.tolist(), strict=True))
         if len(siblings) != count:
             raise ContractError("Got siblings of one token, expected siblings that differ")
-
-    @property
-    def node_in_item(self) -> I32:
-        """Each node's index within its item. Shapes: [N]."""
-        firsts = np.cumsum(self.num_nodes) - self.num_nodes
-        own = np.arange(self.tokens.size) - np.repeat(firsts, self.num_nodes)
-        return own.astype(np.int32)
-
-    @property
-    def parent_rows(self) -> I32:
-        """The row that draws each node's token. Shapes: [N]."""
-        own, items = self.node_in_item, np.repeat(np.arange(self.num_nodes.size), self.num_nodes)
-        roots = np.arange(self.tokens.size) - own + items
-        rows = roots + np.where(self.parents == own, 0, self.parents + 1)
-        return rows.astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class CudaBackend:
         self._partials, self._cuts, self._strip_peaks, self._leaders, self._counters = (
             Buffer(device, has_twin=False) for _ in range(5)
         )
+        self._sampled: tuple[SamplingMetadata, records.Records] | None = None  # the last
         self._lock = threading.Lock()
 
     def verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
@@ -111,10 +112,10 @@ class CudaBackend:
     def _verify(self, batch: VerifyBatch[torch.Tensor]) -> Verdicts:
         logits, drafts, count = batch.logits, batch.drafts, batch.drafts.num_drafted.size
         num_logprobs = max(drafts.num_drafted.tolist()) + 1
-        items = records.items_of(batch.sampling, drafts.num_drafted, drafts.position)
+        items = self._items(batch.sampling, drafts.num_drafted, drafts.position)
         ids, probs, dense = _draft_rows(drafts)
         tables = [records.drafted_of(drafts), ids, probs, dense]
-        sent = self._send(items, batch.edits, tables)
+        sent = self._send(items, records.item_of_row(items), batch.edits, tables)
         drafted, *sparse, dense_sent = sent.tables
         cuts = self._cut(logits, logits.shape[1], items, sent)
         partials, counters, num_tiles = self._workspace(*logits.shape)
@@ -131,8 +132,8 @@ class CudaBackend:
     def _draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
         logits, rows, vocab_size = batch.logits, batch.logits.shape[0], batch.vocab_size
         top_m, num_guesses = batch.top_m, batch.num_guesses
-        items = records.items_of(batch.sampling, np.zeros(rows, np.int32), batch.position)
-        sent = self._send(items, batch.edits, [])
+        items = self._items(batch.sampling, np.zeros(rows, np.int32), batch.position)
+        sent = self._send(items, records.item_of_row(items), batch.edits, [])
         cuts = self._cut(logits, vocab_size, items, sent)
         partials, counters, num_tiles = self._workspace(rows, vocab_size)
         strip_peaks = self._strip_peaks.reserve(rows * num_tiles * 8 * INT32.itemsize)
@@ -159,9 +160,10 @@ class CudaBackend:
         edits: LogitsEdits | None,
     ) -> TreeVerdicts:
         batch, most = trees.num_nodes.size, int(trees.num_nodes.max())
-        items = records.items_of(sampling, trees.num_nodes, trees.position)
-        tables = [*records.tree_rows_of(trees), trees.support_ids, trees.support_probs]
-        sent = self._send(items, edits, tables)
+        items = self._items(sampling, trees.num_nodes, trees.position)
+        owners = records.item_of_row(items)
+        tables = [*records.tree_rows_of(trees, owners), trees.support_ids, trees.support_probs]
+        sent = self._send(items, owners, edits, tables)
         cuts = self._cut(logits, logits.shape[1], items, sent)
         partials, counters, num_tiles = self._workspace(*logits.shape)
         outputs = self._outputs.outputs(
@@ -188,22 +190,34 @@ class CudaBackend:
         block = FILTER_THREADS if name == "filter" else THREADS
         self._launch(Launch(name, instance(name, dtype), grid, block, args))
 
+    def _items(
+        self, sampling: SamplingMetadata, num_drafted: I32, position: I32
+    ) -> records.Records:
+        """Rows are sampled alike from round to round: what says so is filled in once."""
+        if self._sampled is None or self._sampled[0] is not sampling:
+            self._sampled = sampling, records.sampled_of(sampling)
+        return records.items_of(self._sampled[1], num_drafted, position)
+
     def _send(
-        self, items: records.Records, edits: LogitsEdits | None, tables: list[NDArray[Any]]
+        self,
+        items: records.Records,
+        owners: I32,
+        edits: LogitsEdits | None,
+        tables: list[NDArray[Any]],
     ) -> Sent:
-        """Everything that a launch reads beside the logits, on the device."""
-        arrays = [items, records.item_of_row(items), *tables]
+        """Everything that a launch reads beside the logits, on the device. owners: item_of_row"""
+        arrays = [items, owners, *tables]
         if edits is None:
-            items_sent, owners, *rest = self._inputs.upload(arrays)
-            return Sent(items_sent, owners, (None, None, None, np.int32(0)), rest)
+            items_sent, owners_sent, *rest = self._inputs.upload(arrays)
+            return Sent(items_sent, owners_sent, (None, None, None, np.int32(0)), rest)
         starts, entries = records.edits_of(edits)
         has_mask = edits.allowed is not None
         masks = edits.allowed if edits.allowed is not None else NO_IDS
         uploaded = self._inputs.upload([*arrays, starts, entries, masks])
-        items_sent, owners, *rest, starts_sent, entries_sent, masks_sent = uploaded
+        items_sent, owners_sent, *rest, starts_sent, entries_sent, masks_sent = uploaded
         num_bytes = np.int32(masks.shape[1] * masks.itemsize)
         edits_sent = (starts_sent, entries_sent, masks_sent if has_mask else None, num_bytes)
-        return Sent(items_sent, owners, edits_sent, rest)
+        return Sent(items_sent, owners_sent, edits_sent, rest)
 
     def _cut(
         self, logits: torch.Tensor, width: int, items: records.Records, sent: Sent

@@ -4,11 +4,14 @@ Owns the buffers, which grow and are used again. Knows nothing of what lies in t
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from outrider.kernels.contract.arrays import U8
 
 ALIGNMENT = 16
 Spec = tuple[np.dtype[Any], int]  # records, how many
@@ -27,19 +30,33 @@ def _places(sizes: Iterable[int]) -> list[slice]:
     return places
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Parts of a buffer, kept for calls of the same sizes: to cut them costs more than to copy."""
+
+    device: torch.Tensor  # all of it
+    host: torch.Tensor
+    on_device: list[torch.Tensor]  # part by part
+    on_host: list[U8]
+
+
 class Buffer:
     """Bytes on the device and their pinned twin on the host, zero at first."""
+
+    MAX_LAYOUTS = 256
 
     def __init__(self, device: torch.device, *, has_twin: bool = True) -> None:
         self._device, self._has_twin = device, has_twin
         self._on_device = self._on_host = torch.zeros(0, dtype=torch.uint8)  # nothing yet
         self._sent: torch.cuda.Event | None = None  # the last upload's end
+        self._layouts: dict[tuple[int, ...], Layout] = {}  # by sizes
 
     def reserve(self, num_bytes: int) -> torch.Tensor:
         """So many bytes on the device, at least one. Grown, they are zero; else as left."""
         num_bytes = max(num_bytes, 1)
         if num_bytes > self._on_device.numel():
             size = 2 * _aligned(num_bytes)
+            self._layouts.clear()
             self._on_device = torch.zeros(size, dtype=torch.uint8, device=self._device)
             if self._has_twin:
                 pinned = self._device.type == "cuda"
@@ -48,43 +65,56 @@ class Buffer:
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
         """The arrays on the device, in one copy."""
-        places = _places(array.nbytes for array in arrays)
+        layout = self._layout(tuple([array.nbytes for array in arrays]))
         if self._sent is not None:
             self._sent.synchronize()  # else what that copy still reads would be written over
-        device = self.reserve(places[-1].stop)
-        twin = self._on_host[: len(device)]
-        host = twin.numpy()
-        for place, array in zip(places, arrays, strict=True):
-            host[place][: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).ravel()
-        device.copy_(twin, non_blocking=True)
+        for part, array in zip(layout.on_host, arrays, strict=True):
+            if array.nbytes:
+                part[:] = np.frombuffer(array.tobytes(), np.uint8)
+        layout.device.copy_(layout.host, non_blocking=True)
         if self._device.type == "cuda":
             self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._sent.record()
-        return [device[place] for place in places]
+        return layout.on_device
 
     def outputs(self, specs: Sequence[Spec]) -> "Outputs":
         """Room on the device for arrays of records."""
-        places = _places(kind.itemsize * count for kind, count in specs)
+        return Outputs(specs, self._layout(tuple([kind.itemsize * n for kind, n in specs])))
+
+    def _layout(self, sizes: tuple[int, ...]) -> Layout:
+        """Of so many bytes each."""
+        if found := self._layouts.get(sizes):
+            return found
+        places = _places(sizes)
         device = self.reserve(places[-1].stop)
-        return Outputs(specs, places, device, self._on_host[: len(device)])
+        host = self._on_host[: len(device)]
+        array = host.numpy()
+        found = Layout(
+            device,
+            host,
+            [device[place] for place in places],
+            [array[place] for place in places],
+        )
+        if len(self._layouts) >= self.MAX_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[sizes] = found
+        return found
 
 
 class Outputs:
     """Arrays that a launch fills, to be fetched together."""
 
-    def __init__(
-        self, specs: Sequence[Spec], places: list[slice], device: torch.Tensor, host: torch.Tensor
-    ) -> None:
-        self.tensors = [device[place] for place in places]
-        self._specs, self._places, self._device, self._host = specs, places, device, host
+    def __init__(self, specs: Sequence[Spec], layout: Layout) -> None:
+        self.tensors = layout.on_device
+        self._specs, self._layout = specs, layout
 
     def fetch(self) -> list[NDArray[Any]]:
         """Wait for the current stream, and hand out copies."""
-        self._host.copy_(self._device, non_blocking=True)
-        if self._device.is_cuda:
-            torch.cuda.current_stream(self._device.device).synchronize()
-        host = self._host.numpy()
+        layout = self._layout
+        layout.host.copy_(layout.device, non_blocking=True)
+        if layout.device.is_cuda:
+            torch.cuda.current_stream(layout.device.device).synchronize()
         return [
-            host[place][: kind.itemsize * count].view(kind).copy()
-            for (kind, count), place in zip(self._specs, self._places, strict=True)
+            part[: kind.itemsize * count].copy().view(kind)
+            for (kind, count), part in zip(self._specs, layout.on_host, strict=True)
         ]

@@ -48,23 +48,27 @@ LEADER = np.dtype([("z", np.float32), ("id", np.int32)])
 CUT = np.dtype([("key", np.int32), ("peak", np.float32)])
 
 
-def items_of(sampling: SamplingMetadata, num_drafted: I32, position: I32) -> Records:
-    """One item per sequence; its rows follow those of the items before it. Shapes: [B]."""
-    items = np.empty(num_drafted.size, ITEM)
+def sampled_of(sampling: SamplingMetadata) -> Records:
+    """One item per sequence, without what changes from round to round. Shapes: [B]."""
+    items = np.zeros(sampling.rule.size, ITEM)
     for name in ("seed", "choice", "rule", "temperature", "top_p", "min_p", "top_k"):
         items[name] = getattr(sampling, name)
-    rows = num_drafted + 1
-    items["position"], items["num_drafted"] = position, num_drafted
-    items["first_row"] = np.cumsum(rows) - rows
     filters = (sampling.top_k > 0) | (sampling.top_p < 1) | (sampling.min_p > 0)
     items["is_filtered"] = filters & (sampling.rule != AcceptanceRule.GREEDY)
     return items
 
 
+def items_of(sampled: Records, num_drafted: I32, position: I32) -> Records:
+    """One item per sequence; its rows follow those of the items before it. Shapes: [B]."""
+    items, rows = sampled.copy(), num_drafted + 1
+    items["position"], items["num_drafted"] = position, num_drafted
+    items["first_row"] = rows.cumsum() - rows
+    return items
+
+
 def item_of_row(items: Records) -> I32:
     """Each row's item. Shapes: [R]."""
-    owners = np.repeat(np.arange(items.size), items["num_drafted"] + 1)
-    return owners.astype(np.int32)
+    return np.arange(items.size, dtype=np.int32).repeat(items["num_drafted"] + 1)
 
 
 def drafted_of(drafts: SpecDecodeMetadata) -> Records:
@@ -83,18 +87,17 @@ def edits_of(edits: LogitsEdits) -> tuple[I32, Records]:
     return starts.astype(np.int32), entries
 
 
-def tree_rows_of(trees: Trees) -> tuple[Records, Records]:
+def tree_rows_of(trees: Trees, owners: I32) -> tuple[Records, Records]:
     """Each row's place in its tree, and the children of all rows in their drafted order.
 
-    Shapes: [R], [N].
+    Shapes: owners [R], each row's item → [R], [N].
     """
-    parent_rows, count = trees.parent_rows, trees.kind.size
-    owner = np.repeat(np.arange(trees.num_nodes.size), trees.num_nodes + 1)
-    own_rows = np.arange(trees.tokens.size) + np.repeat(
-        np.arange(trees.num_nodes.size) + 1, trees.num_nodes
-    )
-    rows, children = np.zeros(count, TREE_ROW), np.empty(trees.tokens.size, CHILD)
-    rows["item"], rows["kind"] = owner, trees.kind
+    parent_rows, count, num_nodes = trees.parent_rows, trees.kind.size, trees.tokens.size
+    rows, children = np.zeros(count, TREE_ROW), np.empty(num_nodes, CHILD)
+    rows["item"], rows["kind"] = owners, trees.kind
+    if not num_nodes:
+        return rows, children
+    own_rows = np.arange(1, num_nodes + 1, dtype=np.int32) + trees.item_of_node
     rows["count"] = np.bincount(parent_rows, minlength=count)
     rows["first"] = np.cumsum(rows["count"]) - rows["count"]
     depths = [0] * count

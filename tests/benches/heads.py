@@ -1,9 +1,11 @@
-"""What each drafter is worth to the demo's target, over plain decoding: one stream, in one process.
+"""What each drafter is worth to a target, over plain decoding: one stream, in one process.
 
     PYTHONPATH=tests/benches python tests/benches/heads.py [--pairs 9] [--drafters NAME ...]
-        [--temperature T] [--threads N]
+        [--temperature T] [--threads N] [--smollm2 HEAD]
 
-Drafters: draft (the demo's model), eagle3, medusa, early_exit. Plain and drafted turns alternate
+Drafters of the demo's target: draft (the demo's model), eagle3, medusa, early_exit. With --smollm2
+the target is SmolLM2-135M-Instruct (real_model.py), asked chats of ten kinds, and HEAD an EAGLE-3
+head of it in a folder: eagle3, ngram, and all (suffix with them). Plain and drafted turns alternate
 on the same engine, ABBA; all write the same text: that is asserted. Ratios of seconds: the median
 of the pairs, and a 90 % interval by bootstrap. What is said of a target "without a draft" is of one
 stream and this machine; acceptance is of tokens judged, trees' siblings among them.
@@ -15,10 +17,13 @@ import os
 import random
 import statistics
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
+from chats import KINDS, chats_of
+from real_model import RealModel
 from rich.console import Console
 from rich.progress import track
 
@@ -31,41 +36,70 @@ from outrider.cluster.bench.prompts import NAMES
 
 DEMO = Path(__file__).resolve().parents[2] / "cluster" / "demo"
 NUM_ASKED, NUM_TOKENS = 16, 96
-DRAFTERS = {
-    "draft": ("draft",),
-    "eagle3": (f"eagle3:{DEMO / 'eagle3'}",),
-    "medusa": (f"medusa:{DEMO / 'medusa'}",),
-    "early_exit": ("early_exit",),
-}
+NUM_CHATS = 3  # of a kind
 
 
-def asked():
+@dataclass(frozen=True)
+class Case:
+    """A target, what may draft for it, and chats by kind."""
+
+    target: Path
+    draft: Path | None
+    drafters: dict[str, tuple[str, ...]]
+    asked: dict[str, list]
+
+
+def demo():
     lines = (DEMO / "held_out.txt").read_text("utf-8").splitlines()
-    return {
+    asked = {
         "questions": [f"What does {name} do?" for name in NAMES[:NUM_ASKED]],
         "held-out": lines[:: len(lines) // NUM_ASKED][:NUM_ASKED],
     }
+    return Case(
+        DEMO / "target",
+        DEMO / "draft",
+        {
+            "draft": ("draft",),
+            "eagle3": (f"eagle3:{DEMO / 'eagle3'}",),
+            "medusa": (f"medusa:{DEMO / 'medusa'}",),
+            "early_exit": ("early_exit",),
+        },
+        {
+            kind: [[{"role": "user", "content": text}] for text in texts]
+            for kind, texts in asked.items()
+        },
+    )
 
 
-async def turn(engine, texts, temperature, *, is_plain):
+def smollm2(head):
+    eagle = f"eagle3:{head}"
+    return Case(
+        RealModel().folder,
+        None,
+        {"eagle3": (eagle,), "ngram": ("ngram",), "all": (eagle, "suffix", "ngram")},
+        {kind: chats_of(kind, NUM_CHATS) for kind in KINDS},
+    )
+
+
+async def turn(engine, chats, temperature, *, is_plain):
     """Seconds, and all ids."""
     sampling = SamplingParams(temperature, max_tokens=NUM_TOKENS)
     speculation = SpeculationParams(is_enabled=not is_plain)
     began, ids = time.perf_counter(), []
-    for number, text in enumerate(texts):
-        prompt = engine.tokenizer.render_chat([{"role": "user", "content": text}])
+    for number, messages in enumerate(chats):
+        prompt = engine.tokenizer.render_chat(messages)
         request = Request(tuple(prompt), sampling, seed=number, speculation=speculation)
         ids += [i async for chunk in engine.generate(request) for i in chunk.token_ids]
     return time.perf_counter() - began, ids
 
 
-async def ratios_of(engine, texts, args, title):
+async def ratios_of(engine, chats, args, title):
     found, expected = [], None
     engine.statistics.reset()
     for pair in track(range(args.pairs), title, console=Console(stderr=True)):
         seconds = {}
         for is_plain in (True, False) if pair % 2 else (False, True):
-            took, ids = await turn(engine, texts, args.temperature, is_plain=is_plain)
+            took, ids = await turn(engine, chats, args.temperature, is_plain=is_plain)
             assert ids == (expected := expected or ids), f"{title} wrote another text"
             seconds[is_plain] = took
         found.append(seconds[True] / seconds[False])
@@ -81,15 +115,19 @@ def interval(ratios):
 
 async def compare(args):
     console = Console(width=120)
-    for name in args.drafters:
-        draft = DEMO / "draft" if name == "draft" else None
+    case = smollm2(args.smollm2) if args.smollm2 else demo()
+    for name in args.drafters or case.drafters:
+        draft = case.draft if name == "draft" else None
         options = EngineOptions(
-            numerics="exact", num_threads=args.threads, drafters=DRAFTERS[name], kv_tokens=8192
+            numerics="exact",
+            num_threads=args.threads,
+            drafters=case.drafters[name],
+            kv_tokens=8192,
         )
-        engine = await Engine.start(EngineConfig(DEMO / "target", draft, options), InlineExecutor())
-        for kind, texts in asked().items():
-            await turn(engine, texts, args.temperature, is_plain=False)
-            ratios = await ratios_of(engine, texts, args, f"{name}, {kind}")
+        engine = await Engine.start(EngineConfig(case.target, draft, options), InlineExecutor())
+        for kind, chats in case.asked.items():
+            await turn(engine, chats, args.temperature, is_plain=False)
+            ratios = await ratios_of(engine, chats, args, f"{name}, {kind}")
             low, high = interval(ratios)
             told = engine.statistics.snapshot()
             console.print(
@@ -103,9 +141,10 @@ async def compare(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+    parser.add_argument("--drafters", nargs="+", default=[])
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--smollm2", metavar="HEAD", help="a folder, as train-head writes it")
     asyncio.run(compare(parser.parse_args()))
 
 

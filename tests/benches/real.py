@@ -16,14 +16,13 @@ part, transformers' two best logits must be a near-tie.
 import argparse
 import asyncio
 import itertools
-import json
 import os
 import time
-from pathlib import Path
 
 os.environ |= {"OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
 import torch
+from chats import CHATS, chats
 from real_model import CACHE, RealModel
 from transformers import AutoModelForCausalLM
 
@@ -39,23 +38,7 @@ from outrider.cluster.bench.compare.comparison import compare
 from outrider.cluster.bench.compare.contender import Work
 from outrider.cluster.bench.compare.engines.foreign import FOREIGN, ForeignContender
 
-CHATS = json.loads(Path(__file__).with_name("chats.json").read_text())
 NEAR_TIE, FEW = 1e-3, 10
-
-
-def chats():
-    """(kind, turns), every kind in turn, for ever."""
-    numbers = itertools.count()
-    for number in numbers:
-        kind = CHATS[number % len(CHATS)]
-        at = number // len(CHATS)
-        words = {
-            "ask": kind["ask"][at % len(kind["ask"])],
-            "about": kind["about"][(at // len(kind["ask"]) + at) % len(kind["about"])],
-        }
-        roles = itertools.cycle(("user", "assistant"))
-        turns = zip(roles, kind["turns"], strict=False)
-        yield kind["kind"], [{"role": r, "content": text.format(**words)} for r, text in turns]
 
 
 def prompts(tokenizer, num):

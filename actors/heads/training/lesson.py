@@ -28,7 +28,8 @@ class Taught:
     ids: torch.Tensor  # [B, T]
     counts: torch.Tensor  # [B, T]: whether what the target says behind a token counts
     states: dict[int, torch.Tensor]  # by boundary: [B, T, H]
-    logits: torch.Tensor  # [B, T, V], the target's
+    likely: torch.Tensor  # [counted, K], the ids that the target finds likeliest there, in order
+    chances: torch.Tensor  # [counted, K], theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,13 @@ class LessonOutcome:
 class Said:
     """What the target says in some texts, in the ids that a head knows."""
 
-    def __init__(self, taught: Taught, ids: torch.Tensor | None) -> None:
-        """ids: the target's, of the head's own; None: all."""
-        self._counts, num_ids = taught.counts, taught.logits.shape[-1]
+    def __init__(self, taught: Taught, own: torch.Tensor | None) -> None:
+        """own: of each of the target's ids the head's own, or -1; None: it knows all."""
+        self._counts = taught.counts
         self._rows = taught.counts.flatten().cumsum(0).view_as(taught.counts) - 1
-        logits = taught.logits[taught.counts].float()
-        self._chances, self._best = logits.softmax(-1), logits.argmax(-1)
-        if ids is not None:
-            own = torch.full((num_ids,), -1)  # of an id that it does not know
-            own[ids] = torch.arange(len(ids))
-            self._chances, self._best = self._chances[:, ids], own[self._best]
+        likely = taught.likely if own is None else own[taught.likely]
+        self._best, self._likely = likely[:, 0], likely.clamp(min=0)
+        self._chances = taught.chances * (likely >= 0)
 
     def counted(self, places: int) -> torch.Tensor:
         """Where a token so many places behind the next one can be guessed. Shape: [B, T - 1]"""
@@ -67,7 +65,8 @@ class Said:
         """
         text, at = self.counted(places).nonzero(as_tuple=True)
         rows = self._rows[text, at + 1 + places]
-        loss = -(self._chances[rows] * guessed.float().log_softmax(-1)).sum(-1).mean()
+        guesses = guessed.float().log_softmax(-1).gather(-1, self._likely[rows])
+        loss = -(self._chances[rows] * guesses).sum(-1).mean()
         return loss, float((guessed.argmax(-1) == self._best[rows]).float().mean())
 
 
@@ -89,7 +88,8 @@ class EagleLesson:
         self, target: TargetParts, known: torch.Tensor | None, generator: torch.Generator
     ) -> None:
         """known: the target's ids that it is to guess; None: all."""
-        self._target, self._known, width = target, known, target.hidden_size
+        self._target, width = target, target.hidden_size
+        self._own = _own_ids(known, target.vocab_size)
         last = target.num_layers
         self.boundaries: tuple[int, ...] = tuple(
             min(max(at, 0), last) for at in (2, last // 2, last - 3)
@@ -143,7 +143,7 @@ class EagleLesson:
     def run(self, taught: Taught) -> LessonOutcome:
         """Each token is guessed from the true states before it, then from ever fewer of them."""
         tensors = _as_served(self.tensors, self._target)
-        if self._known is not None:
+        if self.ids:
             tensors["d2t"] = self.ids["d2t"]
         checkpoint = HeadCheckpoint(Path(), EAGLE3, self._flat, tensors)
         convention = Convention(self.boundaries, norms_residual=True)
@@ -153,7 +153,7 @@ class EagleLesson:
         states = net.fuse(kept.flatten(0, 1))
         places = torch.arange(1, length).repeat(num_texts)
         unrolled = UnrolledAttention(num_texts)
-        said = Said(taught, self._known)
+        said = Said(taught, self._own)
         losses, shares = [], []
         for step in range(EAGLE_STEPS):
             ids = _shifted(taught.ids[:, 1:], step)
@@ -221,7 +221,8 @@ class MedusaLesson:
 
     def __init__(self, target: TargetParts, known: torch.Tensor | None, _: torch.Generator) -> None:
         """known: the target's ids that it is to guess; None: all."""
-        self._target, self._known, width = target, known, target.hidden_size
+        self._target, width = target, target.hidden_size
+        self._own = _own_ids(known, target.vocab_size)
         self.boundaries: tuple[int, ...] = (target.num_layers + 1,)
         self.config: dict[str, Any] = {
             "architectures": ["MedusaModel"],
@@ -247,7 +248,7 @@ class MedusaLesson:
         checkpoint = HeadCheckpoint(Path(), MEDUSA, self.config, tensors)
         net = MedusaNet(checkpoint, self._target, plain_linear)
         [boundary] = self.boundaries
-        said = Said(taught, self._known)
+        said = Said(taught, self._own)
         hidden, losses, shares = taught.states[boundary][:, :-1], [], []
         for head in range(MEDUSA_HEADS):
             guessed = net.own_logits(head, hidden[said.counted(head)])
@@ -269,6 +270,14 @@ def _head_weight(target: TargetParts, known: torch.Tensor | None) -> torch.Tenso
     """Of the ids that it knows, as the target has them. In float32: what is learned is."""
     weight: torch.Tensor = target.head.weight.detach()  # type: ignore[attr-defined]
     return (weight.clone() if known is None else weight[known]).float()
+
+
+def _own_ids(known: torch.Tensor | None, vocab_size: int) -> torch.Tensor | None:
+    """By the target's id; -1 of one that is not known."""
+    if known is None:
+        return None
+    own = torch.full((vocab_size,), -1)
+    return own.index_copy_(0, known, torch.arange(len(known)))
 
 
 def _as_served(tensors: dict[str, torch.Tensor], target: TargetParts) -> dict[str, torch.Tensor]:

@@ -31,10 +31,10 @@ class HeadPlan:
     def __post_init__(self) -> None:
         if self.kind not in LESSONS:
             raise InvalidConfig(f"Got kind={self.kind!r}, accepted: {', '.join(LESSONS)}")
-        if self.steps < 0 or self.minutes <= 0 or self.rows < 1:
+        if self.steps < 0 or self.minutes <= 0 or self.rows < 1 or not 0 < self.rate < 1:
             raise InvalidConfig(
-                f"Got steps={self.steps}, minutes={self.minutes}, rows={self.rows}, expected "
-                "at least 0, more than 0, at least 1"
+                f"Got steps={self.steps}, minutes={self.minutes}, rows={self.rows}, "
+                f"rate={self.rate}, expected at least 0, more than 0, at least 1, between 0 and 1"
             )
 
 

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from outrider.actors.heads.training.muon import Muon
 from outrider.actors.heads.training.plan import HeadPlan, Text, card, claimed, write_plan
 from outrider.actors.lookahead.round_report import MEDUSA
 from outrider.actors.runner.model_loader import load_model
+from outrider.actors.sizing.machine import this_machine
 
 HELD_OUT = 32  # texts, or a tenth
 ROW_LEN = 256
@@ -34,6 +35,9 @@ KNOWN_SHARE = 0.99  # of what the target said: a head that knows no more costs l
 SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
 WARM_UP, LAST_RATE = 50, 0.05
 TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
+
+NUM_LIKELY = 64  # ids that the target finds likeliest: the others' chances teach next to nothing
+KEPT_SHARE = 0.25  # of the memory that is free, for what the target told of texts
 
 Optimizers = list[torch.optim.Optimizer]
 
@@ -227,21 +231,60 @@ class Teacher:
             dtype=self._model.dtype,
             device="cpu",
         )
+        self._kept: dict[tuple[int, ...], Told] = {}
+        self._room = int(KEPT_SHARE * (this_machine().free_bytes or 0))
 
-    @torch.no_grad()
     def taught(self, texts: Many[Text], boundaries: tuple[int, ...]) -> Taught:
         """What it sees in texts and says to them; what is behind a prompt counts."""
-        texts = [(ids[:ROW_LEN], min(num, ROW_LEN)) for ids, num in texts]
-        length = max(len(ids) for ids, _ in texts)
-        ids = torch.zeros(len(texts), length, dtype=torch.long)
-        counts = torch.zeros(len(texts), length, dtype=torch.bool)
-        for row, (own, num_prompt) in enumerate(texts):
-            ids[row, : len(own)] = torch.tensor(own)
-            counts[row, max(0, num_prompt - 1) : len(own) - 1] = True
-        told = self._model(input_ids=ids, output_hidden_states=True, use_cache=False)
+        told = [self._told(tuple(ids[:ROW_LEN]), num, boundaries) for ids, num in texts]
+        length = max(len(each.ids) for each in told)
+        counts = torch.zeros(len(told), length, dtype=torch.bool)
+        for row, each in enumerate(told):
+            counts[row, each.first : len(each.ids) - 1] = True
+
+        def padded(rows: list[torch.Tensor]) -> torch.Tensor:
+            return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+        return Taught(
+            padded([torch.tensor(each.ids) for each in told]),
+            counts,
+            {at: padded([each.states[at] for each in told]) for at in boundaries},
+            torch.cat([each.likely for each in told]),
+            torch.cat([each.chances for each in told]),
+        )
+
+    def _told(self, ids: tuple[int, ...], num_prompt: int, boundaries: tuple[int, ...]) -> "Told":
+        """By itself, so that nothing depends on what is told beside it or was before."""
+        if found := self._kept.get(ids):
+            return found
+        with torch.no_grad():
+            out = self._model(
+                input_ids=torch.tensor([ids]), output_hidden_states=True, use_cache=False
+            )
         last = self.parts.num_layers  # whose states transformers norms
-        states = {at: told.hidden_states[min(at, last)] for at in boundaries}
-        return Taught(ids, counts, states, told.logits)
+        states = {at: out.hidden_states[min(at, last)][0].clone() for at in boundaries}
+        first = min(max(0, num_prompt - 1), len(ids) - 1)
+        logits = out.logits[0, first:-1].float()
+        best = logits.softmax(-1).topk(min(NUM_LIKELY, logits.shape[-1]))
+        told = Told(ids, first, states, best.indices, best.values)
+        if (room := self._room - told.num_bytes) >= 0:
+            self._kept[ids], self._room = told, room
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One text."""
+
+    ids: tuple[int, ...]
+    first: int  # behind which what it says counts
+    states: dict[int, torch.Tensor]  # [T, H]
+    likely: torch.Tensor  # [counted, K]
+    chances: torch.Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(each.nbytes for each in (*self.states.values(), self.likely, self.chances))
 
 
 def frequent_ids(texts: Many[Text], vocab_size: int) -> torch.Tensor | None:

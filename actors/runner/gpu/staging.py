@@ -39,30 +39,29 @@ class Tiles:
 
 def tiles_of(step: ForwardBatch, group: int) -> Tiles:
     """Of `group` query heads a KV head. The smaller tile, where each sequence fits one."""
-    slots, own = step.tokens[:, SLOT], _own_rows(step)
-    firsts = np.flatnonzero(np.diff(slots, prepend=-1))
-    counts = np.diff(firsts, append=len(slots))
+    slots = step.tokens[:, SLOT]
+    begins = np.ones(len(slots), np.bool_)
+    np.not_equal(slots[1:], slots[:-1], out=begins[1:])
+    firsts = np.flatnonzero(begins)
+    counts = _counts(firsts, len(slots))
     longest = int(counts.max())
     rows = FEW_ROWS if longest * group <= FEW_ROWS else MANY_ROWS
     if longest > (size := max(1, rows // group)):
         cut = [np.arange(f, f + n, size) for f, n in zip(firsts, counts, strict=True)]
         firsts = np.concatenate(cut)
-        counts = np.diff(firsts, append=len(slots))
-    num_keys = np.maximum.reduceat(own, firsts) + 1
-    return Tiles(rows, np.stack((firsts, counts, slots[firsts], num_keys), 1).astype(np.int32))
+        counts = _counts(firsts, len(slots))
+    array = np.empty((len(firsts), 4), np.int32)
+    array[:, 0], array[:, 1], array[:, 2] = firsts, counts, slots[firsts]
+    array[:, 3] = np.maximum.reduceat(step.own, firsts) + 1
+    return Tiles(rows, array)
 
 
-def _own_rows(step: ForwardBatch) -> npt.NDArray[np.int64]:
-    """Where each token lies, counted from its cache's first row."""
-    tokens = step.tokens
-    own = tokens[:, POSITION]
-    if step.has_trees:
-        trees = np.flatnonzero(tokens[:, CHAIN_END] <= own)
-        own = own.copy()
-        own[trees] = step.places[
-            tokens[trees, PATH] + tokens[trees, POSITION] - tokens[trees, CHAIN_END]
-        ]
-    return own
+def _counts(firsts: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.int64]:
+    """How far it is from each to the next."""
+    counts = np.empty_like(firsts)
+    np.subtract(firsts[1:], firsts[:-1], out=counts[:-1])
+    counts[-1] = end - firsts[-1]
+    return counts
 
 
 def masks_of(step: ForwardBatch) -> npt.NDArray[np.int32]:
@@ -85,7 +84,7 @@ def masks_of(step: ForwardBatch) -> npt.NDArray[np.int32]:
 
 def num_nodes(step: ForwardBatch) -> int:
     """Of the largest tree: how far behind its chain's end a token sees."""
-    return int((_own_rows(step) - step.tokens[:, CHAIN_END]).max()) + 1
+    return int((step.own - step.tokens[:, CHAIN_END]).max()) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +170,24 @@ class Staging:
         if self._sent is not None:
             self._sent.synchronize()  # the copy before this one may still be reading
         own, count, (num_tokens, num_tiles) = len(step.tokens), len(tiles.array), size
-        self._wide[:, :own] = step.tokens[:, (TOKEN_ID, POSITION, WRITE)].T
-        self._wide[1, :own] += shift
-        self._wide[:, own:num_tokens] = ((0,), (0,), (spare_row,))
-        self._narrow[:, :own] = step.tokens[:, (POSITION, CHAIN_END)].T
-        self._narrow[:, own:num_tokens] = 0
+        tokens, wide, narrow = step.tokens.T, self._wide, self._narrow
+        wide[0, :own], wide[1, :own], wide[2, :own] = (
+            tokens[TOKEN_ID],
+            tokens[POSITION] + shift,
+            tokens[WRITE],
+        )
+        narrow[0, :own], narrow[1, :own] = tokens[POSITION], tokens[CHAIN_END]
+        if own < num_tokens:
+            wide[:2, own:num_tokens], narrow[:, own:num_tokens] = 0, 0
+            wide[2, own:num_tokens] = spare_row
         if step.has_trees:
             self._masks[:own], self._masks[own:num_tokens] = masks_of(step), 0
         elif self._has_masks:
             self._masks[:] = 0
         self._has_masks = step.has_trees
-        self._tiles[:count], self._tiles[count:num_tiles] = tiles.array, 0
+        self._tiles[:count] = tiles.array
+        if count < num_tiles:
+            self._tiles[count:num_tiles] = 0
         self._device.copy_(self._host, non_blocking=True)
         if self._sent is not None:
             self._sent.record()

@@ -20,6 +20,7 @@ from outrider.kernels.cuda.kernels import Launcher, why_unusable
 HUGE_PAGE = 2 << 20  # bytes
 Store = tuple[list[torch.Tensor], torch.Tensor | None]
 Rows = npt.NDArray[np.float32]
+I64 = npt.NDArray[np.int64]
 Shape = tuple[int, int, int]  # KV heads, key width, value width
 
 
@@ -165,6 +166,12 @@ class KvPool:
         """Let others share pages of a cache from `first` on: full, and as they will stay."""
         for at, name in enumerate(names, first):
             self._pages.name(cache.pages[at], name)
+
+    def rows_of(self, slots: I64, places: I64) -> I64:
+        """Where rows of caches lie, `places` counted from a cache's first. Shapes: [N] each."""
+        size = self.page_size
+        found: I64 = self.table[slots, places // size] * size + places % size
+        return found
 
     def _append(self, cache: PageTable, page: int) -> None:
         self.table[cache.slot, len(cache.pages)] = page

@@ -139,10 +139,12 @@ def test_what_a_head_does_not_know_is_guessed_wrongly_and_teaches_nothing():
     logits = torch.randn(2, 6, 10, generator=generator)
     counts = torch.ones(2, 6, dtype=torch.bool)
     counts[:, 0] = counts[1, 5] = False
-    taught = Taught(torch.zeros(2, 6, dtype=torch.long), counts, {}, logits)
-    known = torch.tensor([1, 4, 7, 8])
+    best = logits[counts].softmax(-1).topk(10)
+    taught = Taught(torch.zeros(2, 6, dtype=torch.long), counts, {}, best.indices, best.values)
+    known, own = torch.tensor([1, 4, 7, 8]), torch.full((10,), -1)
+    own[known] = torch.arange(4)
     for places in (0, 2):
-        whole, part = Said(taught, None), Said(taught, known)
+        whole, part = Said(taught, None), Said(taught, own)
         assert whole.counted(places).equal(part.counted(places))
         at = [(b, t + 1 + places) for b, t in part.counted(places).nonzero().tolist()]
         assert len(at) == 9 - 2 * places
@@ -152,11 +154,11 @@ def test_what_a_head_does_not_know_is_guessed_wrongly_and_teaches_nothing():
         loss, share = whole.judge(guessed, places)
         assert torch.allclose(loss, expected)
         assert share == sum(guessed.argmax(-1) == wanted.argmax(-1)) / len(at)
-        own = guessed[:, known]
-        loss, share = part.judge(own, places)
-        expected = -(wanted.softmax(-1)[:, known] * own.log_softmax(-1)).sum(-1).mean()
+        few = guessed[:, known]
+        loss, share = part.judge(few, places)
+        expected = -(wanted.softmax(-1)[:, known] * few.log_softmax(-1)).sum(-1).mean()
         assert torch.allclose(loss, expected)
-        assert share == sum(known[own.argmax(-1)] == wanted.argmax(-1)) / len(at)
+        assert share == sum(known[few.argmax(-1)] == wanted.argmax(-1)) / len(at)
 
 
 def test_in_bfloat16_it_learns_as_much(target, tmp_path):
