@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.runner.forward import forward
 from outrider.actors.runner.forward_batch import Segment, check
 from outrider.actors.runner.kv.pool import KvPool
-from outrider.actors.runner.paged_model import forward
 from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.runner import TREE_ROWS, Runner
 from outrider.actors.runner.taps import parent_of_layers

@@ -2,9 +2,10 @@
 
 import torch
 
+from outrider.actors.runner.forward import forward
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.kv.pool import KvPool
-from outrider.actors.runner.paged_model import PagedModel, forward
+from outrider.actors.runner.paged_model import PagedModel
 from outrider.actors.runner.selftest import sample_tokens
 
 TEXT_LEN, HELD = 24, 6

@@ -1,7 +1,7 @@
 """The Hugging Face model over the KV pool: any architecture, any device, its parts made faster."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from torch import nn
 from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
-from outrider.actors.runner.forward_batch import POSITION, WRITE, ForwardBatch, Segment, pack
+from outrider.actors.runner.forward_batch import POSITION, WRITE, ForwardBatch
 from outrider.actors.runner.gpu.choice import device_model, fused_body, is_device
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
@@ -55,6 +55,7 @@ def is_of_one(block: nn.Module) -> bool:
 class PagedModel:
     """The Hugging Face model itself, its parts replaced by faster equals.
 
+    `most_tokens` is how many a step may have, found where the device had no memory for more.
     `level` is how much is replaced: 3 whole decoder layers, and the body is entered past its own
     forward or, where that is not known, past its decorators; 2 attention and MLP blocks, linears
     and norms; 1 linears and norms; 0 nothing.
@@ -70,6 +71,7 @@ class PagedModel:
         torch.backends.cuda.enable_cudnn_sdp(False)
         self.changes = ModulePatches()
         self.level = level
+        self.most_tokens = 1 << 30
         self.is_direct = level >= 2  # past the outer module, which only wraps body and head
         config = self.model.config.get_text_config()
         self.softcap: float = getattr(config, "final_logit_softcapping", None) or 0.0
@@ -252,18 +254,3 @@ class PagedModel:
         """As many as packed linears take, so that none of them pads; what is added goes nowhere."""
         num_added = 0 if self.parts is None else self.parts.num_padding(len(rows))
         return np.concatenate((rows, rows[-1:].repeat(num_added, axis=0))) if num_added else rows
-
-
-def forward(
-    model: PagedModel,
-    pool: KvPool,
-    chunks: Sequence[Segment],
-    shift: int = 0,
-    num_layers: int | None = None,
-) -> torch.Tensor:
-    """One forward of checked chunks: reserve, run, advance. PoolExhausted changes nothing."""
-    pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
-    logits = model.run(pack(chunks, pool), pool, shift, num_layers)
-    for chunk in chunks:
-        chunk.cache.len += len(chunk.tokens)
-    return logits

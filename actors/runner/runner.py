@@ -13,11 +13,12 @@ import torch
 from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.runner.attention.probe import AttentionProbe, trace
 from outrider.actors.runner.batch_invariance import check_batch_invariance
+from outrider.actors.runner.forward import forward
 from outrider.actors.runner.forward_batch import Segment, check
 from outrider.actors.runner.gpu.choice import is_device
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
-from outrider.actors.runner.paged_model import PagedModel, forward
+from outrider.actors.runner.paged_model import PagedModel
 from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.selftest import (
     TEXT_LEN,

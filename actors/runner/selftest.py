@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from outrider.actors.runner.forward import forward
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
-from outrider.actors.runner.paged_model import PagedModel, forward
+from outrider.actors.runner.paged_model import PagedModel
 
 PROMPT_LEN, TEXT_LEN = 11, 15
 # Of the reference's largest logit. Rounding alone stays far below; a wrong layer far above.
