@@ -231,7 +231,7 @@ class Teacher:
             dtype=self._model.dtype,
             device="cpu",
         )
-        self._kept: dict[tuple[int, ...], Told] = {}
+        self._kept: dict[tuple[int, ...], TaughtText] = {}
         self._room = int(KEPT_SHARE * (this_machine().free_bytes or 0))
 
     def taught(self, texts: Many[Text], boundaries: tuple[int, ...]) -> Taught:
@@ -253,7 +253,9 @@ class Teacher:
             torch.cat([each.chances for each in told]),
         )
 
-    def _told(self, ids: tuple[int, ...], num_prompt: int, boundaries: tuple[int, ...]) -> "Told":
+    def _told(
+        self, ids: tuple[int, ...], num_prompt: int, boundaries: tuple[int, ...]
+    ) -> "TaughtText":
         """By itself, so that nothing depends on what is told beside it or was before."""
         if found := self._kept.get(ids):
             return found
@@ -266,14 +268,14 @@ class Teacher:
         first = min(max(0, num_prompt - 1), len(ids) - 1)
         logits = out.logits[0, first:-1].float()
         best = logits.softmax(-1).topk(min(NUM_LIKELY, logits.shape[-1]))
-        told = Told(ids, first, states, best.indices, best.values)
+        told = TaughtText(ids, first, states, best.indices, best.values)
         if (room := self._room - told.num_bytes) >= 0:
             self._kept[ids], self._room = told, room
         return told
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TaughtText:
     """One text."""
 
     ids: tuple[int, ...]
