@@ -1,11 +1,12 @@
 """What past texts are worth to a target without a draft: each thing asked in four ways, none twice.
 
-    PYTHONPATH=tests/benches python tests/benches/suffixes.py [--smollm2] [--repeats 3] [--tokens N]
+    PYTHONPATH=tests/benches python tests/benches/suffixes.py [--repeats 3] [--tokens N]
+        [--threads N] [--smollm2 [--head FOLDER]]
 
 One engine for each variant, one stream, temperature 0; a scope of its own for each repeat, so that
 nothing is known of the one before. The first way is asked of everything, then the second, and so
-on. Variants take turns; all write the same text: that is asserted. Ratios of seconds, of the ways
-behind the first one.
+on. --head: an EAGLE-3 head of SmolLM2, beside the two as one more variant. Variants take turns; all
+write the same text: that is asserted. Ratios of seconds, of the ways behind the first one.
 """
 
 import argparse
@@ -73,24 +74,30 @@ async def seconds_of(engine, ways, scope, tokens, *, is_plain):
 
 async def compare(args, folder, kinds):
     console = Console(width=120)
+    variants = dict(VARIANTS)
+    if args.head:
+        variants["eagle3, suffix, ngram"] = (f"eagle3:{args.head}", "suffix", "ngram")
     async with contextlib.AsyncExitStack() as stack:
         engines = {}
-        for name, drafters in VARIANTS.items():
-            options = EngineOptions(numerics="exact", num_threads=1, drafters=drafters)
+        for name, drafters in variants.items():
+            options = EngineOptions(
+                numerics="exact", num_threads=args.threads, drafters=drafters, kv_tokens=16384
+            )
             engine = await Engine.start(EngineConfig(folder, None, options), InlineExecutor())
             stack.push_async_callback(engine.stop)
             engines[name] = engine
         for kind, ways in kinds.items():
-            seconds, texts = {name: [] for name in VARIANTS}, None
+            seconds, texts = {name: [] for name in variants}, None
             for repeat in track(range(args.repeats), kind, console=Console(stderr=True)):
                 for name, engine in engines.items():
                     case = (engine, ways, f"{kind} {repeat}", args.tokens)
                     took, ids = await seconds_of(*case, is_plain=name == "plain")
                     assert ids == (texts := texts or ids), f"{name} wrote another text"
                     seconds[name].append(took)
-            for fast, slow in (("suffix, ngram", "ngram"), ("suffix, ngram", "plain")):
-                pairs = zip(seconds[slow], seconds[fast], strict=True)
-                ratios = sorted(a / b for a, b in pairs)
+            pairs = [("suffix, ngram", "ngram"), *((name, "plain") for name in variants)]
+            for fast, slow in pairs:
+                taken = zip(seconds[slow], seconds[fast], strict=True)
+                ratios = sorted(a / b for a, b in taken)
                 middle = statistics.median(ratios)
                 spread = f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
                 console.print(f"{kind}: {fast} / {slow} {middle:.2f} {spread}")
@@ -99,6 +106,8 @@ async def compare(args, folder, kinds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smollm2", action="store_true")
+    parser.add_argument("--head", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=96)
     args = parser.parse_args()

@@ -127,15 +127,22 @@ class HeadTraining:
 
     def _timed_steps(self, teacher: "Teacher", lesson: HeadLesson, texts: Many[Text]) -> int:
         """As many as fit; from then on they are of the plan."""
-        took = []
+        told_s, learned_s = 0.0, 0.0
         for step in range(1 + TIMED_STEPS):
             began = self._clock()
-            lesson.run(teacher.taught(self._batch(texts, step), lesson.boundaries)).loss.backward()  # type: ignore[no-untyped-call]
-            took.append(self._clock() - began)
+            taught = teacher.taught(self._batch(texts, step), lesson.boundaries)
+            told = self._clock()
+            lesson.run(taught).loss.backward()  # type: ignore[no-untyped-call]
+            if step:  # the first compiles
+                told_s += (told - began) / TIMED_STEPS
+                learned_s += (self._clock() - told) / TIMED_STEPS
         for tensor in lesson.tensors.values():
             tensor.grad = None
-        each_s = max(1e-3, sum(took[1:]) / TIMED_STEPS)
-        steps = max(10, int(self.plan.minutes * 60 / each_s))
+        left_s, num_told = self.plan.minutes * 60, len(texts) / self.plan.rows
+        steps = left_s / max(1e-3, told_s + learned_s)
+        if steps > num_told and teacher.keeps(len(texts)):  # it tells of each text once
+            steps = (left_s - num_told * told_s) / max(1e-3, learned_s)
+        steps = max(10, int(steps))
         self.plan = replace(self.plan, steps=steps)
         write_plan(self.folder, self.plan)
         return steps
@@ -252,6 +259,11 @@ class Teacher:
             torch.cat([each.likely for each in told]),
             torch.cat([each.chances for each in told]),
         )
+
+    def keeps(self, num_texts: int) -> bool:
+        """Whether there is room for all that it tells of so many texts, by those so far."""
+        of_text = sum(each.num_bytes for each in self._kept.values()) / max(1, len(self._kept))
+        return of_text * (num_texts - len(self._kept)) <= self._room
 
     def _told(
         self, ids: tuple[int, ...], num_prompt: int, boundaries: tuple[int, ...]

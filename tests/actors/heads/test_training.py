@@ -179,11 +179,11 @@ def test_minutes_become_steps_once(target, tmp_path, monkeypatch):
     plan = replace(PLAN, steps=0, minutes=0.2)
     with pytest.raises(KeyboardInterrupt):
         HeadTraining(tmp_path, plan, path, told, clock=lambda: next(seconds)).train(texts)
-    assert told.begun == [(24, 0)]  # of half a second each
+    assert told.begun == [(12, 0)]  # half a second to be told and half a second to learn
     again = Told(5)
     with pytest.raises(KeyboardInterrupt):
         HeadTraining(tmp_path, plan, path, again).train(texts)
-    assert again.begun == [(24, 3)]
+    assert again.begun == [(12, 3)]
 
 
 def test_what_it_refuses(target, tmp_path):
