@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,23 +21,17 @@ import torch
 from safetensors.torch import save_file
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.heads.target_parts import TargetParts
-from outrider.actors.heads.training.lesson import LESSONS, HeadLesson, LessonOutcome, Taught
+from outrider.actors.heads.training.lesson import LESSONS, HeadLesson, LessonOutcome
 from outrider.actors.heads.training.muon import Muon
 from outrider.actors.heads.training.plan import HeadPlan, Text, card, claimed, write_plan
+from outrider.actors.heads.training.teacher import Teacher, frequent_ids
 from outrider.actors.lookahead.round_report import MEDUSA
-from outrider.actors.runner.model_loader import load_model
-from outrider.actors.sizing.machine import this_machine
 
 HELD_OUT = 32  # texts, or a tenth
-ROW_LEN = 256
-KNOWN_SHARE = 0.99  # of what the target said: a head that knows no more costs less a step
 SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
 WARM_UP, LAST_RATE = 50, 0.05
 TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
 
-NUM_LIKELY = 64  # ids that the target finds likeliest: the others' chances teach next to nothing
-KEPT_SHARE = 0.25  # of the memory that is free, for what the target told of texts
 
 Optimizers = list[torch.optim.Optimizer]
 
@@ -125,7 +119,7 @@ class HeadTraining:
         drawn = np.random.default_rng([self.plan.seed, step])
         return [texts[at] for at in drawn.choice(len(texts), min(self.plan.rows, len(texts)))]
 
-    def _timed_steps(self, teacher: "Teacher", lesson: HeadLesson, texts: Many[Text]) -> int:
+    def _timed_steps(self, teacher: Teacher, lesson: HeadLesson, texts: Many[Text]) -> int:
         """As many as fit; from then on they are of the plan."""
         told_s, learned_s = 0.0, 0.0
         for step in range(1 + TIMED_STEPS):
@@ -149,7 +143,7 @@ class HeadTraining:
 
     @torch.no_grad()
     def _judge(
-        self, teacher: "Teacher", lesson: HeadLesson, texts: Many[Text], step: int
+        self, teacher: Teacher, lesson: HeadLesson, texts: Many[Text], step: int
     ) -> tuple[float, ...]:
         outcome: LessonOutcome = lesson.run(teacher.taught(list(texts), lesson.boundaries))
         self._watcher.judged(outcome.shares)
@@ -217,101 +211,6 @@ def optimizers_of(lesson: HeadLesson, rate: float, dtype: torch.dtype) -> Optimi
         Muon(matrices, lr=rate, weight_decay=0.0, dtype=dtype),
         torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
-
-
-class Teacher:
-    """The target, as transformers has it."""
-
-    def __init__(self, path: Path, dtype: str) -> None:
-        self._model: Any = load_model(path, device="cpu", dtype=dtype).model
-        for parameter in self._model.parameters():
-            parameter.requires_grad_(requires_grad=False)
-        config = self._model.config.get_text_config()
-        embed, head = self._model.get_input_embeddings(), self._model.get_output_embeddings()
-        self.parts = TargetParts(
-            hidden_size=embed.weight.shape[1],
-            num_layers=config.num_hidden_layers,
-            vocab_size=head.weight.shape[0],
-            embed=embed,
-            head=head,
-            config=config,
-            dtype=self._model.dtype,
-            device="cpu",
-        )
-        self._kept: dict[tuple[int, ...], TaughtText] = {}
-        self._room = int(KEPT_SHARE * (this_machine().free_bytes or 0))
-
-    def taught(self, texts: Many[Text], boundaries: tuple[int, ...]) -> Taught:
-        """What it sees in texts and says to them; what is behind a prompt counts."""
-        told = [self._told(tuple(ids[:ROW_LEN]), num, boundaries) for ids, num in texts]
-        length = max(len(each.ids) for each in told)
-        counts = torch.zeros(len(told), length, dtype=torch.bool)
-        for row, each in enumerate(told):
-            counts[row, each.first : len(each.ids) - 1] = True
-
-        def padded(rows: list[torch.Tensor]) -> torch.Tensor:
-            return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-
-        return Taught(
-            padded([torch.tensor(each.ids) for each in told]),
-            counts,
-            {at: padded([each.states[at] for each in told]) for at in boundaries},
-            torch.cat([each.likely for each in told]),
-            torch.cat([each.chances for each in told]),
-        )
-
-    def keeps(self, num_texts: int) -> bool:
-        """Whether there is room for all that it tells of so many texts, by those so far."""
-        of_text = sum(each.num_bytes for each in self._kept.values()) / max(1, len(self._kept))
-        return of_text * (num_texts - len(self._kept)) <= self._room
-
-    def _told(
-        self, ids: tuple[int, ...], num_prompt: int, boundaries: tuple[int, ...]
-    ) -> "TaughtText":
-        """By itself, so that nothing depends on what is told beside it or was before."""
-        if found := self._kept.get(ids):
-            return found
-        with torch.no_grad():
-            out = self._model(
-                input_ids=torch.tensor([ids]), output_hidden_states=True, use_cache=False
-            )
-        last = self.parts.num_layers  # whose states transformers norms
-        states = {at: out.hidden_states[min(at, last)][0].clone() for at in boundaries}
-        first = min(max(0, num_prompt - 1), len(ids) - 1)
-        logits = out.logits[0, first:-1].float()
-        best = logits.softmax(-1).topk(min(NUM_LIKELY, logits.shape[-1]))
-        told = TaughtText(ids, first, states, best.indices, best.values)
-        if (room := self._room - told.num_bytes) >= 0:
-            self._kept[ids], self._room = told, room
-        return told
-
-
-@dataclass(frozen=True, slots=True)
-class TaughtText:
-    """One text."""
-
-    ids: tuple[int, ...]
-    first: int  # behind which what it says counts
-    states: dict[int, torch.Tensor]  # [T, H]
-    likely: torch.Tensor  # [counted, K]
-    chances: torch.Tensor
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(each.nbytes for each in (*self.states.values(), self.likely, self.chances))
-
-
-def frequent_ids(texts: Many[Text], vocab_size: int) -> torch.Tensor | None:
-    """The fewest ids that make up nearly all that the target said, in order; None where they are
-    most of the vocabulary anyway.
-    """
-    said = np.concatenate([np.asarray(ids[num_prompt:], np.int64) for ids, num_prompt in texts])
-    counts = np.bincount(said, minlength=vocab_size)
-    by_count = np.argsort(-counts, kind="stable")
-    num = int(np.searchsorted(counts[by_count].cumsum(), KNOWN_SHARE * len(said))) + 1
-    if num > vocab_size // 2:
-        return None
-    return torch.from_numpy(np.sort(by_count[:num]))
 
 
 def rate_at(step: int, steps: int) -> float:

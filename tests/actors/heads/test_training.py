@@ -15,7 +15,7 @@ from outrider.actors.heads.checkpoint import load_checkpoint
 from outrider.actors.heads.eagle import Convention, EagleNet
 from outrider.actors.heads.medusa import MedusaNet
 from outrider.actors.heads.target_parts import TargetParts
-from outrider.actors.heads.training import trainer
+from outrider.actors.heads.training import teacher, trainer
 from outrider.actors.heads.training.lesson import Said, Taught
 from outrider.actors.heads.training.plan import HeadPlan, append_texts, read_texts
 from outrider.actors.heads.training.trainer import HeadTraining
@@ -108,17 +108,17 @@ def test_it_knows_the_ids_that_are_said_most(kind, target, tmp_path, monkeypatch
     """Fewer than half of the vocabulary: it guesses those as it would, and no other."""
     path, texts = target
     said = Counter(token for ids, num_prompt in texts for token in ids[num_prompt:])
-    monkeypatch.setattr(trainer, "KNOWN_SHARE", 0.4)
-    known = trainer.frequent_ids(texts, VOCAB)
+    monkeypatch.setattr(teacher, "KNOWN_SHARE", 0.4)
+    known = teacher.frequent_ids(texts, VOCAB)
     assert len(known) < VOCAB // 2
     others = set(said) - set(known.tolist())
     assert min(said[each] for each in known.tolist()) >= max(said[each] for each in others)
     share = sum(said[each] for each in known.tolist()) / said.total()
     assert 0.4 <= share < 0.42
-    monkeypatch.setattr(trainer, "KNOWN_SHARE", 1.0)
-    assert trainer.frequent_ids(texts, VOCAB) is None
+    monkeypatch.setattr(teacher, "KNOWN_SHARE", 1.0)
+    assert teacher.frequent_ids(texts, VOCAB) is None
 
-    monkeypatch.setattr(trainer, "KNOWN_SHARE", 0.4)
+    monkeypatch.setattr(teacher, "KNOWN_SHARE", 0.4)
     head = trained(tmp_path / "few", target, replace(PLAN, kind=kind))
     runner = Runner(load_model(path), num_tokens=512)
     parts = TargetParts.of(runner)
