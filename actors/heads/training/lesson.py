@@ -89,7 +89,7 @@ class EagleLesson:
     ) -> None:
         """known: the target's ids that it is to guess; None: all."""
         self._target, width = target, target.hidden_size
-        self._own = _own_ids(known, target.vocab_size)
+        self._own = _own_ids(known, target)
         last = target.num_layers
         self.boundaries: tuple[int, ...] = tuple(
             min(max(at, 0), last) for at in (2, last // 2, last - 3)
@@ -151,7 +151,7 @@ class EagleLesson:
         num_texts, length = taught.ids.shape
         kept = torch.cat([taught.states[at][:, :-1] for at in self.boundaries], -1)
         states = net.fuse(kept.flatten(0, 1))
-        places = torch.arange(1, length).repeat(num_texts)
+        places = torch.arange(1, length, device=states.device).repeat(num_texts)
         unrolled = UnrolledAttention(num_texts)
         said = Said(taught, self._own)
         losses, shares = [], []
@@ -198,7 +198,7 @@ class UnrolledAttention:
         own = [*self._own, (key, value)]
         scale, length = query.shape[-1] ** -0.5, query.shape[2]
         scores = query @ true_keys.mT * scale
-        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        hidden = scores.new_ones(length, length, dtype=torch.bool).triu(1)
         scores = scores.masked_fill(hidden, float("-inf"))
         beside = [(query * keys).sum(-1, keepdim=True) * scale for keys, _ in own]
         weights = torch.cat([scores, *beside], -1).float().softmax(-1).to(query.dtype)
@@ -222,7 +222,7 @@ class MedusaLesson:
     def __init__(self, target: TargetParts, known: torch.Tensor | None, _: torch.Generator) -> None:
         """known: the target's ids that it is to guess; None: all."""
         self._target, width = target, target.hidden_size
-        self._own = _own_ids(known, target.vocab_size)
+        self._own = _own_ids(known, target)
         self.boundaries: tuple[int, ...] = (target.num_layers + 1,)
         self.config: dict[str, Any] = {
             "architectures": ["MedusaModel"],
@@ -269,15 +269,15 @@ def _shifted(rows: torch.Tensor, places: int) -> torch.Tensor:
 def _head_weight(target: TargetParts, known: torch.Tensor | None) -> torch.Tensor:
     """Of the ids that it knows, as the target has them. In float32: what is learned is."""
     weight: torch.Tensor = target.head.weight.detach()  # type: ignore[attr-defined]
-    return (weight.clone() if known is None else weight[known]).float()
+    return (weight.clone() if known is None else weight[known.to(weight.device)]).float()
 
 
-def _own_ids(known: torch.Tensor | None, vocab_size: int) -> torch.Tensor | None:
+def _own_ids(known: torch.Tensor | None, target: TargetParts) -> torch.Tensor | None:
     """By the target's id; -1 of one that is not known."""
     if known is None:
         return None
-    own = torch.full((vocab_size,), -1)
-    return own.index_copy_(0, known, torch.arange(len(known)))
+    own = torch.full((target.vocab_size,), -1)
+    return own.index_copy_(0, known, torch.arange(len(known))).to(target.device)
 
 
 def _as_served(tensors: dict[str, torch.Tensor], target: TargetParts) -> dict[str, torch.Tensor]:

@@ -26,7 +26,8 @@ class HeadPlan:
     minutes: float = 20.0
     rows: int = 16  # texts of a step
     rate: float = 3e-3
-    dtype: str = ""  # of all products; "": as the CPU multiplies fastest
+    device: str = ""  # "": CUDA where there is one
+    dtype: str = ""  # of all products; "": as the device multiplies fastest
 
     def __post_init__(self) -> None:
         if self.kind not in LESSONS:
@@ -43,11 +44,13 @@ def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
     path = folder / "plan.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        plan = replace(plan, dtype=plan.dtype or fastest_dtype())
+        device = plan.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        plan = replace(plan, device=device, dtype=plan.dtype or fastest_dtype(device))
         write_plan(folder, plan)
         return plan
     there = HeadPlan(**json.loads(path.read_text()))
-    wished = replace(plan, steps=plan.steps or there.steps, dtype=plan.dtype or there.dtype)
+    found = {n: getattr(plan, n) or getattr(there, n) for n in ("steps", "device", "dtype")}
+    wished = replace(plan, **found)
     differing = [n for n, value in asdict(wished).items() if asdict(there)[n] != value]
     if differing:
         got, held = (
@@ -60,9 +63,13 @@ def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
     return there
 
 
-def fastest_dtype() -> str:
-    """Bfloat16 where the CPU has instructions for it."""
-    has_it = any(able and "bf16" in name for name, able in torch.cpu.get_capabilities().items())
+def fastest_dtype(device: str) -> str:
+    """Bfloat16 where there are instructions for it."""
+    if device == "cpu":
+        known = torch.cpu.get_capabilities().items()
+        has_it = any(able and "bf16" in name for name, able in known)
+    else:
+        has_it = torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if has_it else "float32"
 
 

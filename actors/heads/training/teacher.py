@@ -23,8 +23,9 @@ KEPT_SHARE = 0.25  # of the memory that is free, for what the target told of tex
 class Teacher:
     """The target, as transformers has it."""
 
-    def __init__(self, path: Path, dtype: str) -> None:
-        self._model: Any = load_model(path, device="cpu", dtype=dtype).model
+    def __init__(self, path: Path, device: str, dtype: str) -> None:
+        self._device = device
+        self._model: Any = load_model(path, device=device, dtype=dtype).model
         for parameter in self._model.parameters():
             parameter.requires_grad_(requires_grad=False)
         config = self._model.config.get_text_config()
@@ -37,7 +38,7 @@ class Teacher:
             head=head,
             config=config,
             dtype=self._model.dtype,
-            device="cpu",
+            device=device,
         )
         self._kept: dict[tuple[int, ...], TaughtText] = {}
         self._room = int(KEPT_SHARE * (this_machine().free_bytes or 0))
@@ -51,14 +52,14 @@ class Teacher:
             counts[row, each.first : len(each.ids) - 1] = True
 
         def padded(rows: list[torch.Tensor]) -> torch.Tensor:
-            return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+            return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self._device)
 
         return Taught(
             padded([torch.tensor(each.ids) for each in told]),
-            counts,
+            counts.to(self._device),
             {at: padded([each.states[at] for each in told]) for at in boundaries},
-            torch.cat([each.likely for each in told]),
-            torch.cat([each.chances for each in told]),
+            torch.cat([each.likely for each in told]).to(self._device),
+            torch.cat([each.chances for each in told]).to(self._device),
         )
 
     def keeps(self, num_texts: int) -> bool:
@@ -69,19 +70,24 @@ class Teacher:
     def _told(
         self, ids: tuple[int, ...], num_prompt: int, boundaries: tuple[int, ...]
     ) -> "TaughtText":
-        """By itself, so that nothing depends on what is told beside it or was before."""
+        """By itself, so that nothing depends on what is told beside it or was before. On the CPU,
+        where there is room for more.
+        """
         if found := self._kept.get(ids):
             return found
         with torch.no_grad():
             out = self._model(
-                input_ids=torch.tensor([ids]), output_hidden_states=True, use_cache=False
+                input_ids=torch.tensor([ids], device=self._device),
+                output_hidden_states=True,
+                use_cache=False,
             )
         last = self.parts.num_layers  # whose states transformers norms
-        states = {at: out.hidden_states[min(at, last)][0].clone() for at in boundaries}
+        seen = {at: out.hidden_states[min(at, last)][0] for at in boundaries}
+        states = {at: rows.clone().cpu() for at, rows in seen.items()}
         first = min(max(0, num_prompt - 1), len(ids) - 1)
         logits = out.logits[0, first:-1].float()
         best = logits.softmax(-1).topk(min(NUM_LIKELY, logits.shape[-1]))
-        told = TaughtText(ids, first, states, best.indices, best.values)
+        told = TaughtText(ids, first, states, best.indices.cpu(), best.values.cpu())
         if (room := self._room - told.num_bytes) >= 0:
             self._kept[ids], self._room = told, room
         return told

@@ -77,13 +77,13 @@ class HeadTraining:
         if len(texts) < 4:
             raise InvalidConfig(f"Got {len(texts)} texts to learn from, expected at least 4")
         torch.manual_seed(self.plan.seed)
-        teacher = Teacher(self._target_path, self.plan.dtype)
+        teacher = Teacher(self._target_path, self.plan.device, self.plan.dtype)
         known = frequent_ids(texts, teacher.parts.vocab_size)
         lesson = LESSONS[self.plan.kind](
             teacher.parts, known, torch.Generator().manual_seed(self.plan.seed)
         )
-        for tensor in lesson.tensors.values():
-            tensor.requires_grad_()
+        for name, tensor in lesson.tensors.items():
+            lesson.tensors[name] = tensor.to(self.plan.device).requires_grad_()
         optimizers = optimizers_of(lesson, self.plan.rate, teacher.parts.dtype)
         num_held_out = min(HELD_OUT, max(1, len(texts) // 10))
         order = np.random.default_rng(self.plan.seed).permutation(len(texts))
@@ -168,7 +168,7 @@ class HeadTraining:
         path = self.folder / "state.pt"
         if not path.exists():
             return 0
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
         with torch.no_grad():
             for name, tensor in lesson.tensors.items():
                 tensor.copy_(state["tensors"][name])
@@ -183,7 +183,7 @@ class HeadTraining:
         folder = self.folder / "head"
         folder.mkdir(exist_ok=True)
         tensors = {
-            name: tensor.detach().to(torch.bfloat16).contiguous()
+            name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
             for name, tensor in lesson.tensors.items()
         }
         save_file(tensors | lesson.ids, folder / "model.safetensors")

@@ -171,6 +171,20 @@ def test_in_bfloat16_it_learns_as_much(target, tmp_path):
         trained(tmp_path / "narrow", target, replace(PLAN, dtype="float32"))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_on_a_gpu_it_learns_as_much(kind, target, tmp_path, monkeypatch):
+    monkeypatch.setattr(teacher, "KNOWN_SHARE", 0.4)
+    here, there = Told(), Told()
+    plan = replace(PLAN, kind=kind, dtype="float32")
+    trained(tmp_path / "here", target, replace(plan, device="cpu"), here)
+    head = trained(tmp_path / "there", target, replace(plan, device="cuda"), there)
+    pairs = zip(here.shares[-1], there.shares[-1], strict=True)
+    assert all(abs(one - other) < 0.03 for one, other in pairs), (here.shares, there.shares)
+    found = load_checkpoint(head, torch.float32, "cuda").tensors
+    assert all(tensor.isfinite().all() for tensor in found.values())
+
+
 def test_minutes_become_steps_once(target, tmp_path, monkeypatch):
     path, texts = target
     seconds = itertools.count(0.0, 0.5)

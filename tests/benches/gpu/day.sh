@@ -12,6 +12,7 @@ case "${1:-}" in
   ceilings) python3 tests/benches/gpu/ceilings.py ;;
   kernels) $pytest -s tests/kernels/cuda/test_gpu.py "${@:2}" ;;
   law) $pytest tests/actors/runner/gpu tests/actors/runner/test_architectures.py tests/law/test_cuda.py \
+    tests/actors/heads \
     "${@:2}" ;;
   decode) python3 tests/benches/gpu/decode.py "${@:2}" ;;
   attention) python3 tests/benches/gpu/attention.py ;;
