@@ -33,7 +33,7 @@ from outrider.actors.trees.tree import (
 )
 
 MAX_STEPS = 8  # that a round waits for
-GROWN = 0.15  # of a place's price: may pay after the next verdict; found by trial on two cores
+GROWN = 0.05  # of a place's price: may pay after the next verdict; by trial in worlds.py's worlds
 SMOOTHING = 1 / 8
 
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ class Teacher:
             device=device,
         )
         self._kept: dict[tuple[int, ...], TaughtText] = {}
-        self._room = int(KEPT_SHARE * (this_machine().free_bytes or 0))
+        self._store = Store(int(KEPT_SHARE * (this_machine().free_bytes or 0)))
 
     def taught(self, texts: Many[Text], boundaries: tuple[int, ...]) -> Taught:
         """What it sees in texts and says to them; what is behind a prompt counts."""
@@ -65,7 +65,7 @@ class Teacher:
     def keeps(self, num_texts: int) -> bool:
         """Whether there is room for all that it tells of so many texts, by those so far."""
         of_text = sum(each.num_bytes for each in self._kept.values()) / max(1, len(self._kept))
-        return of_text * (num_texts - len(self._kept)) <= self._room
+        return of_text * (num_texts - len(self._kept)) <= self._store.num_free
 
     def _told(
         self, ids: tuple[int, ...], num_prompt: int, boundaries: tuple[int, ...]
@@ -82,14 +82,13 @@ class Teacher:
                 use_cache=False,
             )
         last = self.parts.num_layers  # whose states transformers norms
-        seen = {at: out.hidden_states[min(at, last)][0] for at in boundaries}
-        states = {at: rows.clone().cpu() for at, rows in seen.items()}
+        states = {at: out.hidden_states[min(at, last)][0].cpu() for at in boundaries}
         first = min(max(0, num_prompt - 1), len(ids) - 1)
         logits = out.logits[0, first:-1].float()
         best = logits.softmax(-1).topk(min(NUM_LIKELY, logits.shape[-1]))
         told = TaughtText(ids, first, states, best.indices.cpu(), best.values.cpu())
-        if (room := self._room - told.num_bytes) >= 0:
-            self._kept[ids], self._room = told, room
+        if told.num_bytes <= self._store.num_free:
+            told = self._kept[ids] = told.within(self._store)
         return told
 
 
@@ -105,7 +104,35 @@ class TaughtText:
 
     @property
     def num_bytes(self) -> int:
-        return sum(each.nbytes for each in (*self.states.values(), self.likely, self.chances))
+        """That it takes of a store."""
+        parts = *self.states.values(), self.likely, self.chances
+        return sum(_aligned(each.nbytes) for each in parts)
+
+    def within(self, store: "Store") -> "TaughtText":
+        states = {at: store.put(rows) for at, rows in self.states.items()}
+        likely, chances = store.put(self.likely), store.put(self.chances)
+        return TaughtText(self.ids, self.first, states, likely, chances)
+
+
+class Store:
+    """Room for tensors that stay, in one piece that is taken as it fills: among those that come and
+    go they would leave gaps of several times their size.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        self._bytes = torch.empty(num_bytes, dtype=torch.uint8)
+        self.num_free = num_bytes
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy that lies here."""
+        start = len(self._bytes) - self.num_free
+        self.num_free -= _aligned(tensor.nbytes)
+        place = self._bytes[start : start + tensor.nbytes]
+        return place.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // 64) * 64
 
 
 def frequent_ids(texts: Many[Text], vocab_size: int) -> torch.Tensor | None:
