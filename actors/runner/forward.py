@@ -49,13 +49,14 @@ def _run(
             halves = _halves(chunks, count)
             if halves is None:
                 raise
-            model.most_tokens = count // 2
-            log.warning("no memory for %d tokens at once: %d from here on", count, count // 2)
-            torch.cuda.empty_cache()
         else:
             for chunk in chunks:
                 chunk.cache.len += len(chunk.tokens)
             return logits
+        # Only here, behind the error, are the tensors of what failed gone.
+        torch.cuda.empty_cache()
+        model.most_tokens = count // 2
+        log.warning("no memory for %d tokens at once: %d from here on", count, count // 2)
     return torch.cat([_run(model, pool, half, shift, num_layers) for half in halves])
 
 

@@ -75,7 +75,7 @@ class DemoProgress:
     def judged(self, shares: tuple[float, ...]) -> None:
         """How often a head's first guess is right on texts that it never saw, and the next ones."""
         right = ", ".join(f"{share:.1%}" for share in shares)
-        self._tell(self._num_done + 1, f"; held out, guesses that are right: {right}")
+        self._tell(self._num_done, f"; held out, guesses that are right: {right}")
 
     def _tell(self, num_done: int, more: str = "") -> None:
         """A line, for those who read it later."""

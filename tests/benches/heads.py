@@ -116,6 +116,8 @@ def interval(ratios):
 async def compare(args):
     console = Console(width=120)
     case = smollm2(args.smollm2) if args.smollm2 else demo()
+    if unknown := [name for name in args.drafters if name not in case.drafters]:
+        raise SystemExit(f"Got {', '.join(unknown)}, accepted: {', '.join(case.drafters)}")
     for name in args.drafters or case.drafters:
         draft = case.draft if name == "draft" else None
         options = EngineOptions(

@@ -267,7 +267,7 @@ def _shifted(rows: torch.Tensor, places: int) -> torch.Tensor:
 
 
 def _head_weight(target: TargetParts, known: torch.Tensor | None) -> torch.Tensor:
-    """Of the ids that it knows, as the target has them. In float32: what is learned is."""
+    """Of the ids that it knows, as the target has them. In float32, as all that is learned."""
     weight: torch.Tensor = target.head.weight.detach()  # type: ignore[attr-defined]
     return (weight.clone() if known is None else weight[known.to(weight.device)]).float()
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence as Many
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -48,9 +48,19 @@ def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
         plan = replace(plan, device=device, dtype=plan.dtype or fastest_dtype(device))
         write_plan(folder, plan)
         return plan
-    there = HeadPlan(**json.loads(path.read_text()))
-    found = {n: getattr(plan, n) or getattr(there, n) for n in ("steps", "device", "dtype")}
-    wished = replace(plan, **found)
+    told = json.loads(path.read_text())
+    if told.keys() != {each.name for each in fields(HeadPlan)}:
+        raise InvalidConfig(
+            f"Got {folder} with a training of another version of Outrider, which cannot go on; "
+            "expected another folder"
+        )
+    there = HeadPlan(**told)
+    wished = replace(
+        plan,
+        steps=plan.steps or there.steps,
+        device=plan.device or there.device,
+        dtype=plan.dtype or there.dtype,
+    )
     differing = [n for n, value in asdict(wished).items() if asdict(there)[n] != value]
     if differing:
         got, held = (

@@ -41,7 +41,7 @@ class Teacher:
             device=device,
         )
         self._kept: dict[tuple[int, ...], TaughtText] = {}
-        self._store = Store(int(KEPT_SHARE * (this_machine().free_bytes or 0)))
+        self._store = KeptTensors(int(KEPT_SHARE * (this_machine().free_bytes or 0)))
 
     def taught(self, texts: Many[Text], boundaries: tuple[int, ...]) -> Taught:
         """What it sees in texts and says to them; what is behind a prompt counts."""
@@ -108,13 +108,13 @@ class TaughtText:
         parts = *self.states.values(), self.likely, self.chances
         return sum(_aligned(each.nbytes) for each in parts)
 
-    def within(self, store: "Store") -> "TaughtText":
+    def within(self, store: "KeptTensors") -> "TaughtText":
         states = {at: store.put(rows) for at, rows in self.states.items()}
         likely, chances = store.put(self.likely), store.put(self.chances)
         return TaughtText(self.ids, self.first, states, likely, chances)
 
 
-class Store:
+class KeptTensors:
     """Room for tensors that stay, in one piece that is taken as it fills: among those that come and
     go they would leave gaps of several times their size.
     """

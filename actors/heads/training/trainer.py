@@ -32,7 +32,6 @@ SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
 WARM_UP, LAST_RATE = 50, 0.05
 TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
 
-
 Optimizers = list[torch.optim.Optimizer]
 
 

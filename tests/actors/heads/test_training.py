@@ -205,6 +205,11 @@ def test_what_it_refuses(target, tmp_path):
     trained(tmp_path / "a", target)
     with pytest.raises(InvalidConfig, match=r"digest=1, but .* holds a training with digest=0"):
         HeadTraining(tmp_path / "a", replace(PLAN, digest="1"), path, Told())
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "plan.json").write_text('{"kind": "eagle3", "target": "toy", "digest": "0"}')
+    with pytest.raises(InvalidConfig, match="a training of another version of Outrider"):
+        HeadTraining(old, PLAN, path, Told())
     with pytest.raises(InvalidConfig, match="Got kind='eagle', accepted: eagle3, medusa"):
         replace(PLAN, kind="eagle")
     with pytest.raises(InvalidConfig, match="Got 3 texts to learn from"):
