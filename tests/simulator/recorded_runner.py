@@ -46,7 +46,7 @@ class Recording:
         assert self.runner.numerics == "exact", self.runner.numerics_reason
         self._children = {}  # (path, token) → path
         self._parents = [(ROOT, -1)]  # path → the one before, and its last token
-        self._digests = [0]  # path → 64 bits of its tokens
+        self._digests = {ROOT: 0}  # path → 64 bits of its tokens, once asked for
         self._rows = OrderedDict()  # path → logits [V], least recently used first
         self._max_rows = MAX_ROW_BYTES // (4 * self.runner.vocab_size)
         self._caches = [self.runner.open()]
@@ -58,11 +58,13 @@ class Recording:
         if found is None:
             found = self._children[path, token] = len(self._parents)
             self._parents.append((path, token))
-            self._digests.append(mixed(self._digests[path], token))
         return found
 
     def digest(self, path: int) -> int:
         """The same for the same tokens, in whichever order paths were met."""
+        if path not in self._digests:
+            before, token = self._parents[path]
+            self._digests[path] = mixed(self.digest(before), token)
         return self._digests[path]
 
     def logits(self, paths: Sequence[int]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import itertools
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,6 @@ from virtual_time import VirtualLoop
 
 from outrider.actors.engine.colocated import ColocatedDraftClient
 from outrider.actors.engine.coordinator import Coordinator
-from outrider.actors.executor import heap
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
 from outrider.actors.heads.loading import load_head
 from outrider.actors.lookahead.controller import Pipeline
@@ -73,7 +73,7 @@ class World:
         async def whole() -> Outcome:
             return await _Run(self, setting).run(num_first, num_rounds)
 
-        heap.freeze()  # else the collector goes over all that was recorded
+        gc.freeze()  # else the collector goes over all that was recorded
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             return runner.run(whole())
 
