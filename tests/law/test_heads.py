@@ -5,9 +5,10 @@ import os
 import signal
 
 import architectures
+import msgspec
 import pytest
 import toy_heads
-from batches import alone, check, drained, known, output, requests, speculating
+from batches import SAMPLINGS, alone, check, drained, known, output, requests, speculating
 from toy_heads import after, cycling_target, random_head, save_head
 
 from outrider.actors.engine.config import EngineConfig, EngineOptions
@@ -16,9 +17,16 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.heads.head_runner import EagleRunner, HeadRunner
 from outrider.actors.lookahead import price_controller
+from outrider.actors.lookahead.price import Price
+from outrider.actors.lookahead.round_report import MAX_NODES
+from outrider.actors.scheduling import scheduler
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import Grammar, GrammarKind, SamplingParams
 from outrider.actors.spec_decode.drafters.registry import USUAL_DRAFTERS
+from outrider.actors.transport.draft_stop import DraftStop
+from outrider.actors.trees import choosing
+from outrider.actors.workers import target as target_worker
+from outrider.actors.workers.ahead.lockstep_growth import LockstepGrowth
 
 KINDS = ("medusa", "eagle", "eagle3")
 IN_TARGET = {"is_colocated": "auto", "has_draft": False, "min_head_score": 0.0}
@@ -183,6 +191,69 @@ async def test_a_dead_worker_takes_nothing_with_it(right, kind):
     assert after_it.num_accepted - before.num_accepted > 200
     await drained(engine)
     await engine.stop()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "early_exit"])
+async def test_trees_as_large_as_they_may_be(engine_of, wrong, kind, monkeypatch):
+    """Every node is fed, and every one judged, of whatever chance."""
+    grow_from = LockstepGrowth._grow_from
+
+    def whatever_it_is_worth(self, row):
+        grow_from(self, msgspec.structs.replace(row, min_chance=0.0))
+
+    monkeypatch.setattr(LockstepGrowth, "_cost", 0.0)
+    monkeypatch.setattr(LockstepGrowth, "_grow_from", whatever_it_is_worth)
+    monkeypatch.setattr(LockstepGrowth, "_num_worth", lambda self, found, num_chosen: len(found))
+    monkeypatch.setattr(scheduler, "MAX_ROW_NODES", MAX_NODES)
+    monkeypatch.setattr(choosing, "FLOOR", 0.0)
+    monkeypatch.setattr(Price, "room", lambda self, num_tokens: None)
+    monkeypatch.setattr(Price, "worth", lambda self, chances, num_tokens: (len(chances), 1.0))
+    chunk, sizes = target_worker._chunk, []
+    monkeypatch.setattr(
+        target_worker,
+        "_chunk",
+        lambda row, *rest: sizes.append(len(row.tokens)) or chunk(row, *rest),
+    )
+    config = {"kv_tokens": 8192, "token_budget": 2048}
+    drafters = (wrong("demo", kind),)
+    async with engine_of("demo", "own", drafters=drafters, **IN_TARGET | config) as engine:
+        batch = [requests(2, each, VOCAB, seed=5) for each in SAMPLINGS[:2]]
+        for asked in batch:
+            expected = await alone(engine, asked)
+            sizes.clear()
+            got = await asyncio.gather(*(output(engine, speculating(e)) for e in asked))
+            assert got == expected
+            assert max(sizes) == MAX_NODES
+        await drained(engine)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "early_exit"])
+async def test_news_of_an_earlier_round(engine_of, wrong, kind, monkeypatch):
+    """Every sixth round the head hears where its sequences stood in another."""
+    begin, rounds = LockstepGrowth.begin, []
+
+    def late(self, message):
+        rounds.append(message)
+        if len(rounds) % 6 == 0:
+            stood = {turn.grow.seq_id: turn.grow for turn in rounds[-2].turns}
+            turns = tuple(
+                msgspec.structs.replace(turn, grow=stood.get(turn.grow.seq_id, turn.grow))
+                for turn in message.turns
+            )
+            message = msgspec.structs.replace(message, turns=turns)
+        begin(self, message)
+
+    monkeypatch.setattr(LockstepGrowth, "begin", late)
+    async with engine_of("demo", "own", drafters=(wrong("demo", kind),), **IN_TARGET) as engine:
+        for number, sampling in enumerate(SAMPLINGS):
+            batch = requests(4, sampling, VOCAB, seed=number)
+            expected = await alone(engine, batch)
+            got = await asyncio.gather(*(output(engine, speculating(e, k=3)) for e in batch))
+            assert got == expected
+        told = engine.statistics.snapshot()
+        assert told.events["draft_stopped", DraftStop.FAILED] > 0
+        assert told.num_drafted > 20
+        await drained(engine)
 
 
 async def test_a_request_may_leave_it_out(right):
