@@ -1,12 +1,15 @@
 """Which tests are slow: `pytest` leaves them out, `.ci/run` does not."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from outrider.actors.executor import heap
+from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer
+from outrider.actors.transport.worker_spec import worker_environment
 
 if not torch.cuda.is_available():  # its kernels run by its interpreter; read at its import
     os.environ["TRITON_INTERPRET"] = "1"
@@ -58,6 +61,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     heap.freeze()  # else the collector goes over torch's objects again and again
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer(os.environ | worker_environment(num_threads=1))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def imported_once(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this test are forks of one server for all tests."""
+    monkeypatch.setenv(FORK_SERVER_ENV, fork_server.address)
 
 
 def pytest_configure() -> None:

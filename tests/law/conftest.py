@@ -65,7 +65,7 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture
-def engine_of(models):
+def engine_of(models, request):
     @asynccontextmanager
     async def start(architecture, kind, executor="inline", has_draft=True, **config):
         target, draft = models(architecture, kind)
@@ -73,6 +73,8 @@ def engine_of(models):
         apart = {"is_colocated": False, "num_threads": 1}
         fixed = {"kv_tokens": 8192, "numerics": "exact", "has_prefix_cache": False}
         config = fixed | apart | config
+        if executor == "process":
+            request.getfixturevalue("imported_once")
         executor = EXECUTORS[executor]() if isinstance(executor, str) else executor
         engine = await Engine.start(EngineConfig(target, draft, EngineOptions(**config)), executor)
         try:

@@ -171,6 +171,7 @@ async def test_a_short_context_draft_is_left_off_where_its_context_ends(models, 
     await check_draft(models, draft, "context", max_tokens=80)
 
 
+@pytest.mark.usefixtures("imported_once")
 async def test_a_model_without_safetensors_is_refused_over_the_wire_too(models, variant):
     folder = variant("target")
     (folder / "model.safetensors").unlink()

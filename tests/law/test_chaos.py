@@ -19,6 +19,7 @@ from outrider.actors.executor.executor import ProcessExecutor
 from outrider.actors.executor.supervisor import WorkerState
 from outrider.actors.transport.messages import Ping
 
+pytestmark = pytest.mark.usefixtures("imported_once")
 NUM_STREAMS = 8
 DEADLINE_S = 2.5
 PATIENCE_S = 60.0  # for a worker to be up again, on a machine that others load

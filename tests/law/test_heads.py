@@ -169,6 +169,7 @@ async def test_a_failing_head_costs_speed_only(right, monkeypatch):
     await engine.stop()
 
 
+@pytest.mark.usefixtures("imported_once")
 @pytest.mark.parametrize("kind", ["medusa", "eagle3"])
 async def test_a_dead_worker_takes_nothing_with_it(right, kind):
     target, heads = right

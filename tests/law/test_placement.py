@@ -12,6 +12,7 @@ from outrider.actors.runner.cpu import linear
 from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.sizing.machine import num_cores
 
+pytestmark = pytest.mark.usefixtures("imported_once")
 WISHES = (
     {},
     {"num_threads": 1, "is_colocated": True},

@@ -59,6 +59,7 @@ async def test_a_worker_takes_its_predecessors_place(executor, folders):
     assert len(folders()) == 1
 
 
+@pytest.mark.usefixtures("imported_once")
 async def test_nobody_disturbs_the_target(folders):
     """Its thread has cores that ours keeps off, until the executor is closed; a draft of another
     engine is none the worse for it.
@@ -76,6 +77,7 @@ async def test_nobody_disturbs_the_target(folders):
     assert os.sched_getaffinity(0) == all_cores
 
 
+@pytest.mark.usefixtures("imported_once")
 async def test_a_refused_model_leaves_no_process(folders):
     executor = ProcessExecutor()
     with pytest.raises(ModelRefused):
@@ -100,6 +102,7 @@ def test_workers_are_set_apart_where_cores_suffice(monkeypatch, cores, num_threa
     assert cores_of("draft", num_threads) == draft
 
 
+@pytest.mark.usefixtures("imported_once")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -123,6 +126,7 @@ async def test_a_kill_for_want_of_memory_is_not_somebody_elses(
     assert await executor.end(SPEC.role) is False
 
 
+@pytest.mark.usefixtures("imported_once")
 @pytest.mark.parametrize(
     ("number", "is_outside"),
     [
