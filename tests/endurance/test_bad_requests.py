@@ -11,7 +11,7 @@ from live.process import LiveProcess
 
 pytestmark = pytest.mark.slow
 
-NUM, RATE, WARM = 2000, 20.0, 200
+NUM, RATE, WARM = 2000, 50.0, 200
 SLACK = 64 << 20  # bytes: a tenth of so small a server is less than one body of 8 MB takes
 
 
