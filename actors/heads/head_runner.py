@@ -114,6 +114,8 @@ class MedusaRunner(HeadRunner):
     nothing, and nothing is kept.
     """
 
+    computes_text = False
+
     def __init__(self, target: Runner, net: MedusaNet, num_tokens: int) -> None:
         super().__init__(target, (), 0, num_tokens)
         self._net = net

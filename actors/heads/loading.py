@@ -10,7 +10,7 @@ from outrider.actors.errors import InvalidConfig, ModelRefused
 from outrider.actors.heads.checkpoint import load_checkpoint
 from outrider.actors.heads.eagle import Convention, EagleNet
 from outrider.actors.heads.early_exit import EarlyExitRunner
-from outrider.actors.heads.head_runner import EagleRunner, MedusaRunner
+from outrider.actors.heads.head_runner import EagleRunner, HeadRunner, MedusaRunner
 from outrider.actors.heads.medusa import MedusaNet
 from outrider.actors.heads.probing import (
     ProbeText,
@@ -22,7 +22,6 @@ from outrider.actors.heads.probing import (
 )
 from outrider.actors.heads.target_parts import TargetParts
 from outrider.actors.lookahead.round_report import EARLY_EXIT, MEDUSA
-from outrider.actors.runner.pooled_runner import PooledRunner
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.taps import Taps
 
@@ -39,7 +38,7 @@ log = logging.getLogger(__name__)
 class LoadedHead:
     """A head, and what was found of it."""
 
-    runner: PooledRunner
+    runner: HeadRunner
     kind: str
     scores: Scores  # that of the way which was taken first
 
@@ -62,7 +61,7 @@ def load_head(kind: str, value: str, target: Runner, min_score: float) -> Loaded
     tried = list(conventions(checkpoint, parts))
     text = probe_text(target, {at for each in tried for at in each.boundaries})
     num_tokens = target.pool.num_pages * target.pool.page_size
-    runner: PooledRunner
+    runner: HeadRunner
     if kind == MEDUSA:
         medusa = MedusaNet(checkpoint, parts)
         found = _best(tried, lambda way: medusa_share(medusa, way.boundaries[0], text))

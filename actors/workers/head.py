@@ -4,7 +4,6 @@ from functools import partial
 
 import msgspec
 
-from outrider.actors.heads.head_runner import HeadRunner
 from outrider.actors.heads.loading import LoadedHead
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import WorkerSequence
@@ -24,9 +23,8 @@ class HeadWorker(DraftWorker):
             clock=target.clock,
             drafter=head.kind,
         )
-        self._target = target
+        self._target, self._head = target, head.runner
 
     def opened(self, sequence: WorkerSequence) -> None:
         super().opened(sequence)
-        if isinstance(self.runner, HeadRunner):
-            self.runner.follow(sequence.cache, partial(self._target.cache_of, sequence.row.seq_id))
+        self._head.follow(sequence.cache, partial(self._target.cache_of, sequence.row.seq_id))

@@ -138,10 +138,9 @@ class Grower:
         drawn = self._drawn(growths, logits, further)
         rows, self._untold = self._untold + drawn, []
         num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
-        if further is None:
-            self.curve.add(num_tokens, step_s, self._num_steps)
-        else:  # what it catches up with is not computed
-            self.curve.add(sum(len(g.nodes) for g in growths), step_s, self._num_steps)
+        num_fed = sum(len(growth.nodes) for growth in growths)
+        num_computed = num_tokens if self._runner.computes_text else num_fed
+        self.curve.add(num_computed, step_s, self._num_steps)
         if self._num_steps < PERIOD or self._num_steps % PERIOD == 0:
             self.curve.refresh(self._num_steps)
         self._num_steps += 1
