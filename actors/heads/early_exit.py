@@ -13,7 +13,6 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.head_runner import HeadRunner
 from outrider.actors.runner.forward import forward
 from outrider.actors.runner.forward_batch import Segment, check
-from outrider.actors.runner.kv.pool import PageTable
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.taps import parent_of_layers
 
@@ -35,9 +34,6 @@ class EarlyExitRunner(HeadRunner):
         parent_of_layers(target.loaded.model, model.num_layers)
         super().__init__(target, target.shapes[:num_layers], 0, num_tokens)
         self._num_layers = num_layers
-
-    def reach(self, cache: PageTable) -> int:
-        return self.context_len
 
     def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
         check(chunks, self.num_embeddings, self.context_len)

@@ -77,7 +77,7 @@ class HeadRunner(PooledRunner):
         super().close(cache)
 
     def reach(self, cache: PageTable) -> int:
-        """One more than the target has computed: a token is read beside the state before it."""
+        """One more than the target has computed, whose states or keys and values are read."""
         source = self._source(cache)
         return 1 + source.len if source is not None and source.len else 0
 

@@ -15,6 +15,7 @@ from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
+from outrider.actors.heads import early_exit
 from outrider.actors.heads.head_runner import EagleRunner, HeadRunner
 from outrider.actors.lookahead import price_controller
 from outrider.actors.lookahead.price import Price
@@ -255,6 +256,25 @@ async def test_news_of_an_earlier_round(engine_of, wrong, kind, monkeypatch):
         assert told.events["draft_stopped", DraftStop.FAILED] > 0
         assert told.num_drafted > 20
         await drained(engine)
+
+
+async def test_an_early_exit_computes_no_prompt(right, monkeypatch):
+    """It takes over what the target has of it, chunk by chunk."""
+    forward, sizes = early_exit.forward, []
+
+    def told(model, pool, chunks, **how):
+        sizes.append(sum(len(chunk.tokens) for chunk in chunks))
+        return forward(model, pool, chunks, **how)
+
+    target, heads = right
+    engine = await started(target, (heads["early_exit"],), token_budget=64)
+    monkeypatch.setattr(early_exit, "forward", told)
+    sampling = SamplingParams(0.0, max_tokens=20, ignores_eos=True)
+    asked = Request((*range(400, 700), 5, after(5)), sampling, seed=1)
+    assert await output(engine, speculating(asked, k=4)) == (await alone(engine, [asked]))[0]
+    assert 10 < sum(sizes) < 60
+    assert engine.statistics.snapshot().acceptance_rate == 1.0
+    await engine.stop()
 
 
 async def test_a_request_may_leave_it_out(right):
