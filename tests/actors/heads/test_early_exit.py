@@ -59,7 +59,7 @@ def test_the_same_logits_of_fewer_tokens(fed, architecture, num_known, dtype):
     (*ours, num_computed), (*wanted, num_all) = found
     for one, other in zip(ours, wanted, strict=True):
         assert torch.equal(one, other) or dtype is not torch.float32
-        assert torch.allclose(one, other, atol=0.05)
+        assert torch.allclose(one, other, atol=0.1)  # of up to 3.5, in bf16
     assert num_all == 12 + 7
     # The last of the chain, and the tree, are computed; of the others those that are not known.
     assert num_computed == 5 + max(0, 11 - num_known) + max(0, 11 - max(8, num_known))
