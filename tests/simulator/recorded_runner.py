@@ -20,6 +20,7 @@ from outrider.actors.runner.runner import Runner
 ROOT = 0  # the path without a token
 PAGE_SIZE = 16
 MAX_KEPT = 1 << 16  # paths whose real keys and values are kept
+MAX_KNOWN_PAGES = 1 << 12  # paths whose lists of pages are kept
 MOST_FED = 512  # in one forward
 MASK = (1 << 64) - 1
 MAX_ROW_BYTES = 3 << 30  # of logits that are kept; what was given up is computed again
@@ -51,6 +52,7 @@ class Recording:
         self._max_rows = MAX_ROW_BYTES // (4 * self.runner.vocab_size)
         self._caches = [self.runner.open()]
         self._kept = {}  # path → the page of its last token's keys and values
+        self._known_pages = {}  # path → those of all its tokens, of some
 
     def after(self, path: int, token: int) -> int:
         """The path with one token more."""
@@ -72,7 +74,7 @@ class Recording:
         unknown = {path for path in paths if path not in self._rows}
         if unknown:
             self._compute(unknown)
-        found = np.stack([self._rows[path] for path in paths])
+        found = np.concatenate([self._rows[path] for path in paths]).reshape(len(paths), -1)
         for path in paths:
             self._rows.move_to_end(path)
         while len(self._rows) > self._max_rows:
@@ -84,7 +86,8 @@ class Recording:
         if self.runner.num_free_pages < len(fed):
             self._free(self._kept)
             fed = self._to_be_fed(wanted)
-        self._free(fed & self._kept.keys())  # their logits are not known
+        if again := fed & self._kept.keys():  # their logits are not known
+            self._free(again)
         fed = sorted(fed)  # parents first
         for at in range(0, len(fed), MOST_FED):
             self._feed(fed[at : at + MOST_FED], wanted)
@@ -110,12 +113,9 @@ class Recording:
             if number == len(self._caches):
                 self._caches.append(self.runner.open())
             cache = self._caches[number]
-            pages, at = [], self._parents[top][0]
-            while at != ROOT:
-                pages.append(self._kept[at])
-                at = self._parents[at][0]
-            cache.pages, cache.len = pages[::-1], len(pages)
-            self.runner.pool.table[cache.slot, : len(pages)] = cache.pages
+            cache.pages = list(self._pages(self._parents[top][0]))
+            cache.len = len(cache.pages)
+            self.runner.pool.table[cache.slot, : cache.len] = cache.pages
             nodes = {path: node for node, path in enumerate(part)}
             parents = [nodes.get(self._parents[path][0], -1) for path in part]
             is_chain = parents == list(range(-1, len(part) - 1))
@@ -128,10 +128,24 @@ class Recording:
         for part, segment in zip(parts.values(), segments, strict=True):
             self._kept.update(zip(part, segment.cache.pages[-len(part) :], strict=True))
             for path in part[len(part) - segment.num_logits :]:
-                self._rows[path] = next(rows).copy()
+                self._rows[path] = next(rows)
+
+    def _pages(self, path: int) -> list[int]:
+        """Of its tokens' keys and values, the first token's first."""
+        if path not in self._known_pages:
+            behind, at = [], path
+            while at != ROOT and at not in self._known_pages:
+                behind.append(self._kept[at])
+                at = self._parents[at][0]
+            found = self._known_pages.get(at, []) + behind[::-1]
+            if len(self._known_pages) == MAX_KNOWN_PAGES:
+                self._known_pages.clear()
+            self._known_pages[path] = found
+        return self._known_pages[path]
 
     def _free(self, paths: Iterable[int]) -> None:
         """Their keys and values need not be kept."""
+        self._known_pages.clear()
         cache = self._caches[0]
         cache.pages = [self._kept.pop(path) for path in list(paths)]
         cache.len = len(cache.pages)
