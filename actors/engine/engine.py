@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence as Many
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from outrider.actors.engine.config import EngineConfig
 from outrider.actors.engine.coordinator import Coordinator
@@ -42,9 +42,11 @@ from outrider.actors.spec_decode.proposer import DraftClient, Proposer
 from outrider.actors.telemetry.statistics import Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.text.stopping_criteria import StoppingCriteria
-from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
 from outrider.actors.transport.messages import WorkerInfo
 from outrider.actors.transport.worker_spec import WorkerSpec
+
+if TYPE_CHECKING:
+    from outrider.actors.text.tokenizer import Tokenizer
 
 
 def _silent(_: str) -> None:
@@ -57,7 +59,7 @@ class Engine:
     def __init__(
         self,
         info: EngineInfo,
-        tokenizer: Tokenizer,
+        tokenizer: "Tokenizer",
         coordinator: Coordinator,
         scheduler: Scheduler,
         statistics: Statistics,
@@ -83,7 +85,7 @@ class Engine:
         async with AsyncExitStack() as resources:
             resources.push_async_callback(executor.close)
             wish = _wish(config, executor)
-            await prepare(config.used_draft is not None, wish, executor)
+            await prepare("target", wish, executor)
             tokenizer = await asyncio.to_thread(_load_tokenizers, config, progress)
             supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
             placed = await place(*_specs(config, tokenizer, executor), wish, executor, progress)
@@ -194,7 +196,10 @@ class Engine:
         )
 
 
-def _load_tokenizers(config: EngineConfig, progress: Progress) -> Tokenizer:
+def _load_tokenizers(config: EngineConfig, progress: Progress) -> "Tokenizer":
+    # Not before: this takes most of a second, in which the workers' processes begin.
+    from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
+
     progress("loading the tokenizer")
     tokenizer = Tokenizer(config.target)
     if config.used_draft is not None:
@@ -203,7 +208,7 @@ def _load_tokenizers(config: EngineConfig, progress: Progress) -> Tokenizer:
 
 
 def _specs(
-    config: EngineConfig, tokenizer: Tokenizer, executor: Executor
+    config: EngineConfig, tokenizer: "Tokenizer", executor: Executor
 ) -> tuple[WorkerSpec, WorkerSpec | None]:
     """Of the target, and of the draft if there is one; threads are not decided yet."""
     options = config.options

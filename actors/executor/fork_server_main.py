@@ -23,7 +23,6 @@ from outrider.actors.executor import heap, worker_main
 from outrider.actors.sizing.machine import num_gpus
 
 IMPORTS = ("outrider.actors.executor.worker_host",)  # torch and transformers come with it
-CPU_IMPORTS = ("outrider.actors.runner.cpu.parts", "outrider.kernels.cpu.backend")  # and numba
 ASK_TIMEOUT_S = 5.0
 
 
@@ -32,10 +31,10 @@ def main() -> None:
     descriptor, address, niceness = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    importing = threading.Thread(target=_import, args=(int(niceness),))
-    importing.start()
-    importing.join()
-    _import()  # raises what failed there
+    preparing = threading.Thread(target=prepare, args=(int(niceness),))
+    preparing.start()
+    preparing.join()
+    prepare()  # raises what failed there
     heap.freeze()  # what is shared stays shared: the collector would write to it
     _ForkServerLoop(socket.socket(fileno=int(descriptor))).run()
     with suppress(OSError):
@@ -44,14 +43,17 @@ def main() -> None:
     os._exit(0)
 
 
-def _import(niceness: int = 0) -> None:
-    """What was not yet. Niceness is a thread's own on Linux, and cannot be taken back: so in a
+def prepare(niceness: int = 0) -> None:
+    """What all forks need. Niceness is a thread's own on Linux, and cannot be taken back: so in a
     thread that ends with it.
     """
     if niceness:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
-    for name in (*IMPORTS, *(() if num_gpus() else CPU_IMPORTS)):
+    for name in IMPORTS:
         import_module(name)
+    if not num_gpus():
+        with suppress(Exception):  # it fails again where it is needed, and is told there
+            import_module("outrider.actors.workers.warming").warm_for_all()
 
 
 class _ForkServerLoop:

@@ -34,20 +34,17 @@ class Placed:
     started: dict[str, WorkerClient] = field(default_factory=dict)  # by role
 
 
-async def prepare(has_draft: bool, wish: Wish, executor: Executor) -> None:
-    """Have the workers' processes begin, before anything is known of the models: their imports
-    take as long as all the rest.
-    """
-    num_threads = wish.num_threads or _most_threads(wish)
-    await executor.prepare("target", num_threads)
-    if has_draft and wish.is_colocated is not True:
-        await executor.prepare("draft", num_threads)
+async def prepare(role: str, wish: Wish, executor: Executor) -> None:
+    """Have a worker's process begin, before anything is known of its model."""
+    await executor.prepare(role, wish.num_threads or _most_threads(wish))
 
 
 async def place(
     target: WorkerSpec, draft: WorkerSpec | None, wish: Wish, executor: Executor, say: Progress
 ) -> Placed:
-    """After `prepare`. Raises OutriderError, of a trial that could not be loaded."""
+    """After `prepare` of the target. Raises OutriderError, of a trial that could not be loaded."""
+    if draft is not None and wish.is_colocated is not True:
+        await prepare("draft", wish, executor)  # not before: cores have enough to do until now
     placed = await _place(target, draft, wish, executor, say)
     if draft is not None and placed.placement.is_colocated:
         await executor.end("draft")  # what was prepared for one

@@ -4,8 +4,10 @@ request would wait for it, and its times would be taken for those of any round.
 
 import numpy as np
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from outrider.actors.runner.forward_batch import Segment
+from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.kernels.contract.trees import TreeBackend, Trees
 from outrider.kernels.contract.verdict import (
@@ -16,9 +18,26 @@ from outrider.kernels.contract.verdict import (
     SpecDecodeMetadata,
     VerifyBatch,
 )
+from outrider.kernels.torch_backend import backend_for
 
 ROWS, PRODUCTS_S = 288, 1.0  # of a usual forward; seconds for products by number of rows
+SMALL = LlamaConfig(
+    hidden_size=32,
+    intermediate_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    vocab_size=64,
+)
 CAPTURED = (1, 2, 4, 8, 16, 32, 64)  # tokens of one text, or texts, that a device has ready
+
+
+def warm_for_all() -> None:
+    """What any model on a CPU needs, with one that is made up: a process whose forks load models
+    does it for them.
+    """
+    runner = Runner(from_model(LlamaForCausalLM(SMALL)), num_tokens=64, page_size=16)
+    warm_up(runner, backend_for(torch.device("cpu")))
 
 
 def warm_up(runner: Runner, backend: TreeBackend[torch.Tensor]) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from outrider.actors import errors
 from outrider.actors.errors import InvalidConfig, OutriderError
 from outrider.cluster.api.middleware.keys import key_ring
-from outrider.cluster.api.middleware.traffic import HAND_BACK_S
 from outrider.cluster.config.config import LOOPBACK_HOSTS, Config
 from outrider.cluster.deploy.local_ray import LOCAL, connected
 from outrider.cluster.deploy.preflight import (
@@ -30,7 +29,7 @@ from outrider.cluster.models.local_models import check_folders, with_local_model
 log = logging.getLogger(__name__)
 
 APPLICATION = "outrider"
-POLL_S = 0.2
+POLL_S = 0.1
 PROXY_TIMEOUT_S = 30.0
 
 Report = Callable[[str], None]
@@ -74,6 +73,7 @@ def _drain(config: Config) -> None:
     """Every replica finishes what it has begun; what does not end in time is Serve's to end."""
     from ray import serve
 
+    from outrider.cluster.api.middleware.traffic import HAND_BACK_S
     from outrider.cluster.deploy.serve import DEPLOYMENT
 
     async def ask() -> None:

@@ -28,7 +28,7 @@ from outrider.cluster.deploy.proxy.environment import (
 
 LOCAL = "local"
 PREFIX, LOCK = "outrider-ray-", "lock"  # of a server's folder
-IMPORT_NICENESS = 5  # Ray's start is what is waited for
+IMPORT_NICENESS = 10  # Ray's start is what is waited for
 OBJECT_STORE_BYTES = 128 << 20  # nothing but configuration goes through it
 
 

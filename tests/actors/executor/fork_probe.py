@@ -21,6 +21,6 @@ def tell():
 
 
 if __name__ == "__main__":
-    fork_server_main.IMPORTS = fork_server_main.CPU_IMPORTS = ()
+    fork_server_main.prepare = lambda niceness=0: None
     worker_main.main = tell
     fork_server_main.main()

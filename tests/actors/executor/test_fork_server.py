@@ -213,10 +213,8 @@ for name in ("is_available", "device_count", "init", "_lazy_init", "get_device_c
 for name in dir(torch._C):
     if name.startswith("_cuda_") and callable(getattr(torch._C, name)):
         setattr(torch._C, name, forbidden)
-from importlib import import_module
-from outrider.actors.executor.fork_server_main import CPU_IMPORTS, IMPORTS
-for name in (*IMPORTS, *CPU_IMPORTS):
-    import_module(name)
+from outrider.actors.executor.fork_server_main import prepare
+prepare()
 print("done")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -64,7 +64,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def placed(executor: Executor, draft: WorkerSpec | None = DRAFT, **wish: Any) -> Placed:
     target, asked = wish.pop("target", TARGET), Wish(**wish)
-    await prepare(draft is not None, asked, executor)
+    await prepare("target", asked, executor)
     placed = await place(target, draft, asked, executor, lambda _: None)
     # What was prepared is what is to be started, and nothing else.
     assert executor.prepared == [spec.role for spec in placed.specs]
