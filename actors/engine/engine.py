@@ -197,7 +197,7 @@ class Engine:
 
 
 def _load_tokenizers(config: EngineConfig, progress: Progress) -> "Tokenizer":
-    # Not before: this takes most of a second, in which the workers' processes begin.
+    # Imported here: that takes most of a second, in which the target's process begins.
     from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
 
     progress("loading the tokenizer")

@@ -1,9 +1,10 @@
 """`python -m outrider.actors.executor.fork_server_main FD ADDRESS NICENESS`: forks workers.
 
-Imports what a worker needs, then answers on the listening socket FD. A request is the folder
-to work in and the environment behind their length, with a socket for standard input and output and
-a file for standard error; the answer is a line with the fork's process id and, when it has ended,
-one with its status. Ends when its own standard input does, which it does when its parent dies.
+Imports what a worker needs and loads the CPU's kernels, then answers on the listening socket FD. A
+request is the folder to work in and the environment behind their length, with a socket for standard
+input and output and a file for standard error; the answer is a line with the fork's process id and,
+when it has ended, one with its status. Ends when its own standard input does, which it does when
+its parent dies.
 """
 
 import logging

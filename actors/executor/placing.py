@@ -44,7 +44,7 @@ async def place(
 ) -> Placed:
     """After `prepare` of the target. Raises OutriderError, of a trial that could not be loaded."""
     if draft is not None and wish.is_colocated is not True:
-        await prepare("draft", wish, executor)  # not before: cores have enough to do until now
+        await prepare("draft", wish, executor)  # not sooner: until now all cores are busy
     placed = await _place(target, draft, wish, executor, say)
     if draft is not None and placed.placement.is_colocated:
         await executor.end("draft")  # what was prepared for one

@@ -33,8 +33,8 @@ CAPTURED = (1, 2, 4, 8, 16, 32, 64)  # tokens of one text, or texts, that a devi
 
 
 def warm_for_all() -> None:
-    """What any model on a CPU needs, with one that is made up: a process whose forks load models
-    does it for them.
+    """Use every kernel of the CPU once, with a small model that is made up. A process whose forks
+    load models does it for all of them.
     """
     runner = Runner(from_model(LlamaForCausalLM(SMALL)), num_tokens=64, page_size=16)
     warm_up(runner, backend_for(torch.device("cpu")))

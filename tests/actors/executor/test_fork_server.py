@@ -20,7 +20,7 @@ from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer, fo
 from outrider.actors.executor.worker_process import WorkerProcess
 from outrider.actors.executor.worker_spawner import WorkerSpawner
 from outrider.actors.transport.worker_client import SocketWorkerClient
-from outrider.actors.transport.worker_spec import WorkerSpec
+from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
 
 SPEC = WorkerSpec("draft", str(architectures.DEMO / "draft"), num_target_ids=4096, num_tokens=1024)
 DEADLINE_S = 60
@@ -202,12 +202,13 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert list(folder.glob("outrider-*")) == []
 
 
-def test_what_it_imports_leaves_cuda_alone():
-    """A process that has begun with CUDA cannot fork one that uses it."""
+def test_what_it_prepares_leaves_cuda_alone_and_starts_no_thread():
+    """A process that has begun with CUDA cannot fork one that uses it; threads are not forked."""
     program = """
-import torch
+import os, sys, torch
 def forbidden(*args, **kwargs):
-    raise AssertionError("CUDA was asked for something")
+    print("CUDA was asked for something", file=sys.stderr, flush=True)
+    os._exit(1)  # an exception could be caught
 for name in ("is_available", "device_count", "init", "_lazy_init", "get_device_capability"):
     setattr(torch.cuda, name, forbidden)
 for name in dir(torch._C):
@@ -215,7 +216,12 @@ for name in dir(torch._C):
         setattr(torch._C, name, forbidden)
 from outrider.actors.executor.fork_server_main import prepare
 prepare()
-print("done")
+from outrider.actors.workers.warming import warm_for_all
+warm_for_all()  # whose errors `prepare` leaves to the workers
+print(len(os.listdir("/proc/self/task")), "thread")
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ran.stdout == "done\n", ran.stderr[-2000:]
+    environment = os.environ | worker_environment(num_threads=1)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert ran.stdout == "1 thread\n", ran.stderr[-2000:]
