@@ -17,9 +17,9 @@ from outrider.actors.engine.coordinator import Coordinator
 from outrider.actors.engine.info import EngineHealth, EngineInfo, info_of, told
 from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
-from outrider.actors.errors import InvalidRequest, ShuttingDown
+from outrider.actors.errors import InvalidRequest, OutriderError, ShuttingDown
 from outrider.actors.executor.executor import Executor
-from outrider.actors.executor.placing import Wish, place, prepare
+from outrider.actors.executor.placing import Placed, Wish, place, prepare
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.heads.footprint import head_footprint
@@ -86,9 +86,8 @@ class Engine:
             resources.push_async_callback(executor.close)
             wish = _wish(config, executor)
             await prepare("target", wish, executor)
-            tokenizer = await asyncio.to_thread(_load_tokenizers, config, progress)
+            tokenizer, placed = await _read_and_place(config, wish, executor, progress)
             supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
-            placed = await place(*_specs(config, tokenizer, executor), wish, executor, progress)
             worker_group = WorkerGroup(placed, executor, supervision, progress)
             resources.push_async_callback(worker_group.stop)
             await worker_group.start()
@@ -196,8 +195,23 @@ class Engine:
         )
 
 
+async def _read_and_place(
+    config: EngineConfig, wish: Wish, executor: Executor, progress: Progress
+) -> tuple["Tokenizer", Placed]:
+    """Beside each other: tokenizers take a second or more, as a worker's begin does. Raises
+    OutriderError.
+    """
+    specs = _specs(config, executor)
+    try:
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(asyncio.to_thread(_load_tokenizers, config, progress))
+            placing = group.create_task(place(*specs, wish, executor, progress, reading))
+    except* OutriderError as failures:
+        raise failures.exceptions[0] from None
+    return reading.result(), placing.result()
+
+
 def _load_tokenizers(config: EngineConfig, progress: Progress) -> "Tokenizer":
-    # Imported here: that takes most of a second, in which the target's process begins.
     from outrider.actors.text.tokenizer import Tokenizer, check_vocabularies
 
     progress("loading the tokenizer")
@@ -207,16 +221,14 @@ def _load_tokenizers(config: EngineConfig, progress: Progress) -> "Tokenizer":
     return tokenizer
 
 
-def _specs(
-    config: EngineConfig, tokenizer: "Tokenizer", executor: Executor
-) -> tuple[WorkerSpec, WorkerSpec | None]:
+def _specs(config: EngineConfig, executor: Executor) -> tuple[WorkerSpec, WorkerSpec | None]:
     """Of the target, and of the draft if there is one; threads are not decided yet."""
     options = config.options
     num_tokens, batch = _num_tokens(config, executor), _batch(config, executor)
     target = WorkerSpec(
         role="target",
         model=str(config.target),
-        num_target_ids=max(tokenizer.vocabulary.values()) + 1,
+        num_target_ids=footprint(config.target).vocab_size,
         num_tokens=num_tokens,
         device=options.device,
         dtype=options.dtype,

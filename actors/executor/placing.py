@@ -3,13 +3,19 @@ by how long forwards take. For that a trial is started, draft and target in one 
 as what was chosen, so that nothing is loaded twice but a draft that goes elsewhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from outrider.actors.executor.executor import Executor
 from outrider.actors.sizing.machine import num_cores
 from outrider.actors.sizing.placement import Placement, choose
-from outrider.actors.transport.messages import Describe, Settle, WorkerInfo
+from outrider.actors.transport.messages import (
+    Describe,
+    Settle,
+    TimeForwards,
+    Timings,
+    WorkerInfo,
+)
 from outrider.actors.transport.worker_client import WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec
 
@@ -40,19 +46,32 @@ async def prepare(role: str, wish: Wish, executor: Executor) -> None:
 
 
 async def place(
-    target: WorkerSpec, draft: WorkerSpec | None, wish: Wish, executor: Executor, say: Progress
+    target: WorkerSpec,
+    draft: WorkerSpec | None,
+    wish: Wish,
+    executor: Executor,
+    say: Progress,
+    quiet: Awaitable[object],
 ) -> Placed:
-    """After `prepare` of the target. Raises OutriderError, of a trial that could not be loaded."""
+    """After `prepare` of the target. Forwards are timed once `quiet` has come: what this process
+    computes until then would count as theirs. Raises what that does, and OutriderError, of a trial
+    that could not be loaded.
+    """
     if draft is not None and wish.is_colocated is not True:
         await prepare("draft", wish, executor)  # not sooner: until now all cores are busy
-    placed = await _place(target, draft, wish, executor, say)
+    placed = await _place(target, draft, wish, executor, say, quiet)
     if draft is not None and placed.placement.is_colocated:
         await executor.end("draft")  # what was prepared for one
     return placed
 
 
 async def _place(
-    target: WorkerSpec, draft: WorkerSpec | None, wish: Wish, executor: Executor, say: Progress
+    target: WorkerSpec,
+    draft: WorkerSpec | None,
+    wish: Wish,
+    executor: Executor,
+    say: Progress,
+    quiet: Awaitable[object],
 ) -> Placed:
     most = _most_threads(wish)
     together = wish.is_colocated
@@ -65,7 +84,7 @@ async def _place(
     if fixed := _fixed(wish, together, draft is not None, most, executor.is_inline, has_devices):
         return Placed(fixed, specs_of(target, draft, fixed))
     counts = (wish.num_threads,) if wish.num_threads else tuple(sorted({max(1, most // 2), most}))
-    trial = _together(replace(target, num_threads=counts[-1], timed_threads=counts), draft)
+    trial = _together(replace(target, num_threads=counts[-1]), draft)
     say(f"loading {trial.model}" + (f" and {draft.model}" if draft else "") + " for a trial")
     client = await executor.start(trial)
     info = await client.call(Describe())
@@ -74,7 +93,10 @@ async def _place(
         reason = "its logits depend on the number of threads: it is not left to measurement"
         placement = Placement(draft is not None, counts[-1], reason, draft is not None)
     else:
-        placement = choose(info.timings, most, draft is not None and together is not True)
+        await quiet
+        timings = await client.call(TimeForwards(counts))
+        assert isinstance(timings, Timings)
+        placement = choose(timings.found, most, draft is not None and together is not True)
     is_apart = not placement.is_colocated and not target.head
     cores = executor.own_cores("target", placement.num_threads) if is_apart else ()
     await client.call(Settle(placement.num_threads, cores, not is_apart))

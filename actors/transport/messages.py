@@ -162,15 +162,6 @@ class Describe(Message, frozen=True):
     """Answered by WorkerInfo."""
 
 
-class Timing(MessagePart, frozen=True):
-    """Seconds of a pair's forwards with so many threads."""
-
-    num_threads: Count
-    verify: tuple[tuple[Count, float], ...]  # the target's, by tokens, ascending
-    draft_s: float = 0.0  # of one step; 0: there is no draft
-    slowdown: float = 1.0  # of the target's forward while the draft works beside it
-
-
 class WorkerInfo(Message, frozen=True):
     """What a worker's model is, once loaded."""
 
@@ -193,12 +184,34 @@ class WorkerInfo(Message, frozen=True):
     digest: str = ""  # of what they hold
     token_s: float = 0.0  # seconds of a forward for each of its tokens, as it began; 0: not timed
     token_budget: Count = 0  # tokens in one forward, as asked or as found; 0: neither
-    timings: tuple[Timing, ...] = ()  # where they were asked for
     depends_on_threads: bool = False  # whether its logits may be others with others
     steps: tuple[str, str] = ("", "")  # how a device runs them, and why so; empty on the CPU
     head: str = ""  # the kind that drafts in the same process
     # Each way to run it that was tried, the one that was taken first: first tokens right.
     head_scores: tuple[tuple[str, float], ...] = ()
+
+
+class TimeForwards(Message, frozen=True):
+    """Time forwards with each of these numbers of threads. Settle has to follow. Answered by
+    Timings.
+    """
+
+    num_threads: tuple[Count, ...]
+
+
+class Timing(MessagePart, frozen=True):
+    """Seconds of a pair's forwards with so many threads."""
+
+    num_threads: Count
+    verify: tuple[tuple[Count, float], ...]  # the target's, by tokens, ascending
+    draft_s: float = 0.0  # of one step; 0: there is no draft
+    slowdown: float = 1.0  # of the target's forward while the draft works beside it
+
+
+class Timings(Message, frozen=True):
+    """Most threads first; of fewer there is none where time was short."""
+
+    found: tuple[Timing, ...]
 
 
 class Settle(Message, frozen=True):
@@ -258,6 +271,8 @@ AnyMessage = (
     | Close
     | OpenReply
     | Done
+    | TimeForwards
+    | Timings
     | Settle
     | Propose
     | ProposeReply

@@ -9,7 +9,7 @@ class WorkerSpec:
 
     role: str  # "draft" | "target"
     model: str  # its folder, as the worker will see it
-    num_target_ids: int  # ids in the target's vocabulary: a draft proposes no others
+    num_target_ids: int  # width of the target's logits: a draft proposes no id beyond; 0: any
     num_tokens: int  # KV rows; 0: as many as its device has room for
     device: str = "auto"
     dtype: str = "auto"
@@ -24,7 +24,6 @@ class WorkerSpec:
     num_draft_tokens: int = 0  # KV rows of that one
     head: str = ""  # of a target: KIND:PATH of what drafts out of its own states instead
     min_head_score: float = 0.0  # of its first tokens right, when it is probed
-    timed_threads: tuple[int, ...] = ()  # to time forwards with, once it is loaded
 
     @property
     def is_pair(self) -> bool:

@@ -17,6 +17,8 @@ from outrider.actors.transport.messages import (
     Round,
     RoundReply,
     Settle,
+    TimeForwards,
+    Timings,
     ToDraft,
     Verify,
     VerifyReply,
@@ -26,6 +28,7 @@ from outrider.actors.trees.tree import TreeNode, drafters_of, promised_of, propo
 from outrider.actors.workers.ahead.lockstep_growth import LockstepGrowth
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
+from outrider.actors.workers.timing import timings
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,9 @@ class ColocatedWorker:
                 if isinstance(message.message, Close):
                     self._growth.forget(message.message.seq_ids)
                 return self._beside.handle(message.message)
+            case TimeForwards() if self._beside.runner.computes_text:
+                found = timings(self._target.runner, self._beside.runner, message.num_threads)
+                return Timings(found)
             case Settle(keeps_draft=False):
                 self._draft = None
                 return self._target.handle(message)

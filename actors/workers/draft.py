@@ -71,7 +71,8 @@ class DraftWorker(ModelWorker):
     ) -> None:
         """`drafter` is whose guesses its trees hold, of MODELS."""
         super().__init__(runner, backend, description, shares_pages=shares_pages, clock=clock)
-        self._num_ids = min(runner.loaded.vocab_size, num_target_ids)  # rows beyond are padding
+        width = runner.loaded.vocab_size
+        self._num_ids = min(width, num_target_ids or width)
         self._num_failed = 0  # sequences in a row that failed alone
         sampler = TreeSampler(backend, self._num_ids, self.sampling, self.grammars)
         self.grower = Grower(runner, sampler, clock, drafter)

@@ -33,7 +33,7 @@ from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.head import HeadWorker
 from outrider.actors.workers.model_worker import ModelWorker
 from outrider.actors.workers.target import TargetWorker
-from outrider.actors.workers.timing import chunk_len, timings
+from outrider.actors.workers.timing import chunk_len
 from outrider.actors.workers.warming import capture_steps, warm_up
 from outrider.kernels.torch_backend import backend_for, choice
 
@@ -52,7 +52,6 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     if spec.colocated_draft is None:
         _fill_device(spec, worker)
         _ready(warms_up, worker)
-        _time(worker, None, spec)
         return worker
     of_draft = replace(
         spec,
@@ -66,7 +65,6 @@ def load_worker(spec: WorkerSpec, *, warms_up: bool = False) -> Worker:
     assert isinstance(draft, DraftWorker)
     _fill_device(spec, worker, draft)
     _ready(warms_up, worker, draft)
-    _time(worker, draft, spec)
     return ColocatedWorker(worker, draft)
 
 
@@ -83,7 +81,6 @@ def _with_head(spec: WorkerSpec, worker: ModelWorker, *, warms_up: bool) -> Work
         head.runner.resize(spec.num_tokens + spec.max_batch * TREE_TOKENS)
     _fill_device(spec, worker, head)
     _ready(warms_up, worker)
-    _time(worker, None, spec)
     return ColocatedWorker(worker, head)
 
 
@@ -168,15 +165,6 @@ def _peak(runner: PooledRunner) -> tuple[int, int]:
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     return total - free + more, total
-
-
-def _time(worker: ModelWorker, draft: DraftWorker | None, spec: WorkerSpec) -> None:
-    """Into its description, if that is asked for."""
-    if spec.timed_threads:
-        beside = None if draft is None else draft.runner
-        found = timings(worker.runner, beside, spec.timed_threads)
-        worker.description = msgspec.structs.replace(worker.description, timings=found)
-        share_among(spec.num_threads)
 
 
 def _token_s(runner: Runner) -> float:

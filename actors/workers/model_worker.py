@@ -25,12 +25,15 @@ from outrider.actors.transport.messages import (
     Ping,
     Pong,
     Settle,
+    TimeForwards,
+    Timings,
     WorkerInfo,
 )
 from outrider.actors.transport.rows import OpenRow
 from outrider.actors.workers.logits.logits_processor import LogitsProcessor
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.sampling_metadata import sampling_metadata
+from outrider.actors.workers.timing import timings
 from outrider.kernels.contract.trees import TreeBackend
 from outrider.kernels.contract.verdict import SamplingMetadata
 
@@ -98,6 +101,8 @@ class ModelWorker:
                 return OpenReply(self.runner.num_free_pages)
             case Describe():
                 return self.description
+            case TimeForwards():
+                return Timings(timings(self.runner, None, message.num_threads))
             case Settle():
                 share_among(message.num_threads)
                 if message.cores:

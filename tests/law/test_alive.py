@@ -129,6 +129,24 @@ async def test_a_draft_of_another_vocabulary_is_refused_with_the_first_differenc
     message = r"target has 4096 tokens, draft 4096; first difference at id 300: target "
     with pytest.raises(VocabularyMismatch, match=message):
         await Engine.start(EngineConfig(target, draft), InlineExecutor())
+    # Nor does anybody wait for models that are still loading.
+    executor = Loading()
+    with pytest.raises(VocabularyMismatch, match=message):
+        await Engine.start(EngineConfig(target, draft), executor)
+    assert executor.is_closed
+
+
+class Loading(InlineExecutor):
+    """A trial that never has loaded."""
+
+    is_inline = False
+    is_closed = False
+
+    async def start(self, spec):
+        await asyncio.Event().wait()
+
+    async def close(self):
+        self.is_closed = True
 
 
 async def check_draft(models, draft, reason, max_tokens=40):

@@ -1,12 +1,13 @@
 """Where workers go when nothing has to be measured, and what is loaded for a trial."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from outrider.actors.executor import placing
 from outrider.actors.executor.placing import Placed, Wish, place, prepare
-from outrider.actors.transport.messages import Done, Settle, Timing
+from outrider.actors.transport.messages import Done, Settle, TimeForwards, Timing, Timings
 from outrider.actors.transport.worker_spec import WorkerSpec
 
 TARGET = WorkerSpec("target", "/t", 100, 1000)
@@ -17,7 +18,6 @@ QUICK = (Timing(1, ((1, 3.0), (3, 3.3), (5, 4.0)), 0.2), Timing(2, ((1, 3.5), (3
 class Info:
     """As much of a WorkerInfo as is looked at."""
 
-    timings = QUICK
     depends_on_threads = False
 
 
@@ -27,7 +27,12 @@ class Client:
 
     async def call(self, message: Any) -> Any:
         self.asked.append(message)
-        return Done() if isinstance(message, Settle) else Info()
+        match message:
+            case TimeForwards():
+                return Timings(QUICK)
+            case Settle():
+                return Done()
+        return Info()
 
 
 class Executor:
@@ -63,9 +68,11 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def placed(executor: Executor, draft: WorkerSpec | None = DRAFT, **wish: Any) -> Placed:
-    target, asked = wish.pop("target", TARGET), Wish(**wish)
+    target = wish.pop("target", TARGET)
+    quiet = wish.pop("quiet", None) or asyncio.create_task(asyncio.sleep(0))
+    asked = Wish(**wish)
     await prepare("target", asked, executor)
-    placed = await place(target, draft, asked, executor, lambda _: None)
+    placed = await place(target, draft, asked, executor, lambda _: None, quiet)
     # What was prepared is what is to be started, and nothing else.
     assert executor.prepared == [spec.role for spec in placed.specs]
     return placed
@@ -111,12 +118,11 @@ async def test_a_trial_times_both_and_goes_on(cores: tuple[int, ...]) -> None:
     found = await placed(executor)
     [trial] = executor.started
     assert (trial.colocated_draft, trial.num_draft_tokens) == ("/d", 1200)
-    assert trial.timed_threads == (2, 4)
+    assert TimeForwards((2, 4)) in executor.client.asked
     assert found.started == {"target": executor.client}
     assert not found.placement.is_colocated  # as QUICK has it
     assert executor.client.asked[-1] == Settle(1, cores, False)
     assert [spec.role for spec in found.specs] == ["target", "draft"]
-    assert all(spec.timed_threads == () for spec in found.specs)
 
 
 async def test_on_the_cpu_of_a_machine_with_gpus_forwards_are_timed() -> None:
@@ -134,6 +140,17 @@ async def test_where_threads_change_bits_nothing_is_left_to_measurement(
     monkeypatch.setattr(Info, "depends_on_threads", True)
     found = await placed(Executor())
     assert (found.placement.is_colocated, found.placement.num_threads) == (True, 4)
+
+
+async def test_forwards_are_timed_once_nothing_else_computes() -> None:
+    executor, quiet = Executor(), asyncio.get_running_loop().create_future()
+    placing = asyncio.create_task(placed(executor, quiet=quiet))
+    await asyncio.sleep(0.01)
+    assert len(executor.started) == 1  # it loads beside
+    assert not any(isinstance(each, TimeForwards) for each in executor.client.asked)
+    quiet.set_result(None)
+    await placing
+    assert TimeForwards((2, 4)) in executor.client.asked
 
 
 async def test_without_a_draft_threads_are_tried() -> None:
