@@ -1,7 +1,7 @@
 """Ray as `outrider serve` needs it: started here or connected to, and left without trace.
 
-Pins what Ray would otherwise decide by itself: no dashboard, no usage reports, a token of its own
-kept in memory, a folder of its own that is removed at the end.
+Pins what Ray would otherwise decide by itself: no dashboard, no autoscaler, no usage reports, a
+token of its own kept in memory, a folder of its own that is removed at the end.
 """
 
 import fcntl
@@ -22,7 +22,6 @@ from outrider.cluster.deploy.preflight import local_resources
 from outrider.cluster.deploy.proxy.environment import (
     LOOPBACK,
     claimed_ports,
-    free_ports,
     proxy_environment,
 )
 
@@ -113,22 +112,41 @@ def _local(config: Config, replica_ports: range) -> Iterator[None]:
 
         resources = local_resources()
         try:
-            ray.init(
-                address=LOCAL,
-                num_cpus=int(resources["CPU"]),
-                num_gpus=int(resources["GPU"]),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _node_ip_address=LOOPBACK,
-                logging_level=logging.WARNING,
-                log_to_driver=config.cluster.shows_logs,
-                _temp_dir=str(folder),
-            )
+            with fewer_processes(config.cluster.shows_logs):
+                ray.init(
+                    address=LOCAL,
+                    num_cpus=int(resources["CPU"]),
+                    num_gpus=int(resources["GPU"]),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _node_ip_address=LOOPBACK,
+                    logging_level=logging.WARNING,
+                    log_to_driver=config.cluster.shows_logs,
+                    _temp_dir=str(folder),
+                )
             yield
         finally:
             ray.shutdown()
             os.environ.clear()
             os.environ.update(before)
+
+
+@contextmanager
+def fewer_processes(shows_logs: bool) -> Iterator[None]:
+    """Ray has no setting to leave out its API server, which is waited for, its autoscaler and its
+    reader of logs. Here nobody asks the first two, and the third only where logs are shown.
+    """
+    from ray._private.node import Node
+
+    unused = ["start_api_server", "start_monitor", *([] if shows_logs else ["start_log_monitor"])]
+    kept = {name: vars(Node)[name] for name in unused if name in vars(Node)}
+    try:
+        for name in kept:
+            setattr(Node, name, lambda self, **options: None)
+        yield
+    finally:
+        for name, method in kept.items():
+            setattr(Node, name, method)
 
 
 def _local_environment(config: Config, folder: Path, replica_ports: range) -> dict[str, str]:
@@ -138,8 +156,6 @@ def _local_environment(config: Config, folder: Path, replica_ports: range) -> di
     wanted["RAY_worker_niceness"] = "0"
     # As on macOS and Windows: this node is 127.0.0.1, and nothing of Ray's listens beyond.
     wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    head, autoscaler = map(str, free_ports(2))  # pages of metrics, else at fixed ports
-    wanted |= {"DASHBOARD_METRIC_PORT": head, "AUTOSCALER_METRIC_PORT": autoscaler}
     wanted["TMPDIR"] = str(folder)  # a worker that was killed leaves its socket; we remove it here
     if "RAY_AUTH_MODE" not in os.environ:  # else Ray would write a token into the home folder
         wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

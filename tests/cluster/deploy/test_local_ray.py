@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from ray._private.node import Node
 
-from outrider.cluster.deploy.local_ray import own_folder
+from outrider.cluster.deploy.local_ray import fewer_processes, own_folder
 
 HOLD = """
 import sys
@@ -61,3 +62,14 @@ def test_what_is_none_of_ours_is_left_alone(place: Path) -> None:
     with own_folder():
         pass
     assert [each.name for each in place.iterdir()] == ["outrider-ray-of-somebody"]
+
+
+@pytest.mark.parametrize("shows_logs", [False, True])
+def test_ray_starts_what_it_is_asked_for_alone(shows_logs: bool) -> None:
+    """Where a later Ray names its methods otherwise, this fails, and a start has more processes."""
+    names = {"start_api_server", "start_monitor", "start_log_monitor"}
+    before = {name: vars(Node)[name] for name in names}
+    with fewer_processes(shows_logs):
+        left_out = {name for name in names if vars(Node)[name] is not before[name]}
+    assert left_out == names - ({"start_log_monitor"} if shows_logs else set())
+    assert {name: vars(Node)[name] for name in names} == before

@@ -125,6 +125,13 @@ def test_everything_listens_on_this_machine_only(server: Server) -> None:
     assert [each for each in found.items() if each[0][0] not in loopback] == []
 
 
+def test_nothing_of_rays_runs_that_nobody_asks(server: Server) -> None:
+    lines = [Path(f"/proc/{pid}/cmdline") for pid in descendants(server.process.pid)]
+    found = b" ".join(line.read_bytes() for line in lines if line.exists())
+    assert b"gcs_server" in found  # which those that are looked for are beside
+    assert [name for name in (b"dashboard.py", b"monitor.py") if name in found] == []
+
+
 @pytest.fixture(scope="module")
 def strangers(server: Server) -> Iterator[list[socket.socket]]:
     """Others that listen on the ports next to the replica's, for as long as the server runs."""
