@@ -9,7 +9,6 @@ import torch
 
 from outrider.actors.executor import heap
 from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer
-from outrider.actors.transport.worker_spec import worker_environment
 
 if not torch.cuda.is_available():  # its kernels run by its interpreter; read at its import
     os.environ["TRITON_INTERPRET"] = "1"
@@ -65,7 +64,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    server = ForkServer(os.environ | worker_environment(num_threads=1))
+    server = ForkServer(os.environ)
     yield server
     server.close()
 

@@ -19,7 +19,7 @@ from outrider.actors.engine.request_check import GrammarCheck, check
 from outrider.actors.engine.streams import OutputStream, over
 from outrider.actors.errors import InvalidRequest, OutriderError, ShuttingDown
 from outrider.actors.executor.executor import Executor
-from outrider.actors.executor.placing import Placed, Wish, place, prepare
+from outrider.actors.executor.placing import Placed, Wish, place
 from outrider.actors.executor.supervisor import RestartPolicy, WorkerState
 from outrider.actors.executor.worker_group import Progress, WorkerGroup
 from outrider.actors.heads.footprint import head_footprint
@@ -85,7 +85,7 @@ class Engine:
         async with AsyncExitStack() as resources:
             resources.push_async_callback(executor.close)
             wish = _wish(config, executor)
-            await prepare("target", wish, executor)
+            await executor.prepare("target")
             tokenizer, placed = await _read_and_place(config, wish, executor, progress)
             supervision = RestartPolicy(deadline_s=config.options.worker_deadline_s)
             worker_group = WorkerGroup(placed, executor, supervision, progress)

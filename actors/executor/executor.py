@@ -28,7 +28,7 @@ class Executor(Protocol):
         """Those that a worker in a process of its own is kept on; none: any."""
         ...
 
-    async def prepare(self, role: str, num_threads: int) -> None:
+    async def prepare(self, role: str) -> None:
         """Begin with what a worker of this role needs whatever it loads. Raises OutriderError."""
         ...
 
@@ -58,7 +58,7 @@ class InlineExecutor:
     def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
         return ()
 
-    async def prepare(self, role: str, num_threads: int) -> None:
+    async def prepare(self, role: str) -> None:
         pass
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
@@ -97,8 +97,8 @@ class ProcessExecutor:
         is_pinned = self._is_pinned and self.shares_device is None
         return cores_of(role, num_threads) if is_pinned else ()
 
-    async def prepare(self, role: str, num_threads: int) -> None:
-        self._spawner.prepare(num_threads)
+    async def prepare(self, role: str) -> None:
+        self._spawner.prepare()
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         await self._drop_client(spec.role)

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from outrider.actors.errors import WorkerLost
+from outrider.actors.transport.worker_spec import worker_environment
 
 MAIN = "outrider.actors.executor.fork_server_main"
 FORK_SERVER_ENV = "OUTRIDER_FORK_SERVER"  # the address of one that all of a machine may use
@@ -51,7 +52,8 @@ class ForkServer:
                     ],
                     stdin=subprocess.PIPE,
                     pass_fds=(listener.fileno(),),
-                    env=environment,
+                    # With more, imports would begin threads, and forks have none of them.
+                    env={**environment, **worker_environment(num_threads=1)},
                 )
         except OSError as error:
             shutil.rmtree(self._folder)

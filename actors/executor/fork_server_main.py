@@ -53,6 +53,8 @@ def prepare(niceness: int = 0) -> None:
     for name in IMPORTS:
         import_module(name)
     if not num_gpus():
+        # Whatever the environment says: a fork would wait for threads that it has not.
+        import_module("outrider.actors.runner.cpu.threads").share_among(1)
         with suppress(Exception):  # it fails again where it is needed, and is told there
             import_module("outrider.actors.workers.warming").warm_for_all()
 

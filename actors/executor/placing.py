@@ -40,11 +40,6 @@ class Placed:
     started: dict[str, WorkerClient] = field(default_factory=dict)  # by role
 
 
-async def prepare(role: str, wish: Wish, executor: Executor) -> None:
-    """Have a worker's process begin, before anything is known of its model."""
-    await executor.prepare(role, wish.num_threads or _most_threads(wish))
-
-
 async def place(
     target: WorkerSpec,
     draft: WorkerSpec | None,
@@ -58,7 +53,7 @@ async def place(
     that could not be loaded.
     """
     if draft is not None and wish.is_colocated is not True:
-        await prepare("draft", wish, executor)  # not sooner: until now all cores are busy
+        await executor.prepare("draft")  # not sooner: until now all cores are busy
     placed = await _place(target, draft, wish, executor, say, quiet)
     if draft is not None and placed.placement.is_colocated:
         await executor.end("draft")  # what was prepared for one

@@ -9,7 +9,7 @@ from outrider.actors.errors import WorkerLost
 from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer
 from outrider.actors.executor.worker_process import WorkerProcess
 from outrider.actors.transport.worker_address import WorkerAddress
-from outrider.actors.transport.worker_spec import WorkerSpec, worker_environment
+from outrider.actors.transport.worker_spec import WorkerSpec
 
 
 class WorkerSpawner:
@@ -19,10 +19,10 @@ class WorkerSpawner:
         self._children: dict[str, WorkerProcess] = {}  # by role
         self._server: ForkServer | None = None
 
-    def prepare(self, num_threads: int) -> None:
+    def prepare(self) -> None:
         """Begin to import what workers need. Raises WorkerLost."""
         if FORK_SERVER_ENV not in os.environ:
-            self._address(num_threads)
+            self._address()
 
     async def start(self, spec: WorkerSpec, **how: Any) -> WorkerAddress:
         """A worker that listens; an earlier one of its role is ended. `how` as in an Errand.
@@ -52,13 +52,13 @@ class WorkerSpawner:
         if FORK_SERVER_ENV in os.environ:
             with suppress(WorkerLost):  # it may have died
                 return await WorkerProcess.fork(os.environ[FORK_SERVER_ENV], num_threads)
-        return await WorkerProcess.fork(self._address(num_threads), num_threads)
+        return await WorkerProcess.fork(self._address(), num_threads)
 
-    def _address(self, num_threads: int) -> str:
+    def _address(self) -> str:
         """Of our own server, which is begun where there is none."""
         if self._server is not None and not self._server.is_running:
             self._server.close()
             self._server = None
         if self._server is None:
-            self._server = ForkServer(os.environ | worker_environment(num_threads))
+            self._server = ForkServer(os.environ)
         return self._server.address

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer
-from outrider.actors.transport.worker_spec import worker_environment
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.preflight import local_resources
 from outrider.cluster.deploy.proxy.environment import (
@@ -105,7 +104,7 @@ def _local(config: Config, replica_ports: range) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         before = dict(os.environ)
         os.environ |= _local_environment(config, folder, replica_ports)
-        server = ForkServer(os.environ | worker_environment(num_threads=1), IMPORT_NICENESS, folder)
+        server = ForkServer(os.environ, IMPORT_NICENESS, folder)
         kept.callback(server.close)
         os.environ[FORK_SERVER_ENV] = server.address
         import ray  # reads the environment as it is imported

@@ -49,9 +49,9 @@ class HostActor:
             spec, tcp_host=host, tcp_ports=tuple(ports), orphan_s=ORPHAN_S
         )
 
-    async def prepare(self, num_threads: int) -> None:
+    async def prepare(self) -> None:
         """Begin with what a worker needs whatever it loads."""
-        self._spawner.prepare(num_threads)
+        self._spawner.prepare()
 
     async def end(self, role: str) -> bool:
         """End it, however it is; True if somebody else had killed or stopped it."""
@@ -96,9 +96,9 @@ class RayExecutor:
     def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
         return ()
 
-    async def prepare(self, role: str, num_threads: int) -> None:
+    async def prepare(self, role: str) -> None:
         actor = self._actors[role] = self._create(role)
-        actor.prepare.remote(num_threads)  # what fails there fails again when it starts
+        actor.prepare.remote()  # what fails there fails again when it starts
 
     async def start(self, spec: WorkerSpec) -> WorkerClient:
         """A running worker's client; an earlier one of its role is ended. Raises OutriderError."""

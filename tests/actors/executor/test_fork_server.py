@@ -129,7 +129,7 @@ async def test_one_that_all_share_is_used_while_it_lives(folder, monkeypatch):
     server = ForkServer(os.environ)
     monkeypatch.setenv(FORK_SERVER_ENV, server.address)
     spawner = WorkerSpawner()
-    spawner.prepare(1)
+    spawner.prepare()
     await spawner.start(SPEC)
     assert spawner._server is None
     os.kill(server.pid, signal.SIGKILL)
@@ -139,6 +139,17 @@ async def test_one_that_all_share_is_used_while_it_lives(folder, monkeypatch):
     await spawner.close()
     server.close()
     assert list(folder.glob("outrider-*")) == []
+
+
+async def test_forks_have_more_threads_than_their_server(folder, monkeypatch):
+    """Which must not have had as many: a fork would wait for those that it has not."""
+    server = ForkServer(os.environ | {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"})
+    monkeypatch.setenv(FORK_SERVER_ENV, server.address)
+    spawner = WorkerSpawner()
+    target = replace(SPEC, role="target", model=str(architectures.DEMO / "target"), num_threads=2)
+    await asyncio.wait_for(spawner.start(target), DEADLINE_S)  # it loads and computes
+    await spawner.close()
+    server.close()
 
 
 async def test_whoever_asks_of_nobody_is_told(folder):
@@ -220,7 +231,7 @@ from outrider.actors.workers.warming import warm_for_all
 warm_for_all()  # whose errors `prepare` leaves to the workers
 print(len(os.listdir("/proc/self/task")), "thread")
 """
-    environment = os.environ | worker_environment(num_threads=1)
+    environment = os.environ | worker_environment(num_threads=1) | {"MKL_NUM_THREADS": "2"}
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment
     )

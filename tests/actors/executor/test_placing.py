@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outrider.actors.executor import placing
-from outrider.actors.executor.placing import Placed, Wish, place, prepare
+from outrider.actors.executor.placing import Placed, Wish, place
 from outrider.actors.transport.messages import Done, Settle, TimeForwards, Timing, Timings
 from outrider.actors.transport.worker_spec import WorkerSpec
 
@@ -48,7 +48,7 @@ class Executor:
     def own_cores(self, role: str, num_threads: int) -> tuple[int, ...]:
         return self.cores
 
-    async def prepare(self, role: str, num_threads: int) -> None:
+    async def prepare(self, role: str) -> None:
         self.prepared.append(role)
 
     async def end(self, role: str) -> bool:
@@ -71,7 +71,7 @@ async def placed(executor: Executor, draft: WorkerSpec | None = DRAFT, **wish: A
     target = wish.pop("target", TARGET)
     quiet = wish.pop("quiet", None) or asyncio.create_task(asyncio.sleep(0))
     asked = Wish(**wish)
-    await prepare("target", asked, executor)
+    await executor.prepare("target")
     placed = await place(target, draft, asked, executor, lambda _: None, quiet)
     # What was prepared is what is to be started, and nothing else.
     assert executor.prepared == [spec.role for spec in placed.specs]
