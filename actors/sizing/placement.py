@@ -12,6 +12,7 @@ from outrider.actors.transport.messages import Timing
 
 ACCEPTANCE = 0.7  # of a drafted token, before anything is known of the pair
 KS = range(9)
+FEW = (1, 3, 5)  # tokens of a forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,15 @@ def tokens_of(k: int) -> float:
     return (1 - ACCEPTANCE ** (k + 1)) / (1 - ACCEPTANCE)
 
 
+def alone_rate(timing: Timing) -> float:
+    """Forwards a second, of a few sizes alike: one stream's are of one token, with copies or other
+    streams of more. On a noisy machine one size alone names the wrong number of threads.
+    """
+    return len(FEW) / sum(verify_s(timing, size) for size in FEW)
+
+
 def together_rate(timing: Timing) -> float:
     """Tokens a second, one stream, at the best k."""
-    if not timing.draft_s:
-        return 1 / verify_s(timing, 1)
     return max(tokens_of(k) / (k * timing.draft_s + verify_s(timing, k + 1)) for k in KS)
 
 
@@ -75,14 +81,16 @@ def choose(timings: Sequence[Timing], num_cores: int, may_be_apart: bool) -> Pla
     """The fastest of those that were timed."""
     rates: dict[tuple[bool, int], float] = {}
     for timing in timings:
-        rates[True, timing.num_threads] = together_rate(timing)
+        rate = together_rate if timing.draft_s else alone_rate
+        rates[True, timing.num_threads] = rate(timing)
         if may_be_apart and timing.draft_s and 2 * timing.num_threads <= num_cores:
             rates[False, timing.num_threads] = apart_rate(timing)
     best = max(rates, key=lambda key: rates[key])
     ordered = sorted(rates, key=lambda key: -rates[key])
     has_draft = any(timing.draft_s for timing in timings)
     told = "; ".join(f"{_name(*key, has_draft)}: {rates[key]:.1f}" for key in ordered)
-    reason = f"expected tokens/s of one stream, by timed forwards: {told}"
+    what = "expected tokens/s of one stream" if has_draft else "forwards/s of a few tokens"
+    reason = f"{what}, by timed forwards: {told}"
     return Placement(*best, reason, has_draft)
 
 
