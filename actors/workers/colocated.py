@@ -27,6 +27,7 @@ from outrider.actors.transport.rows import ChosenRow, VerifyRow
 from outrider.actors.trees.tree import TreeNode, drafters_of, promised_of, proposal_of
 from outrider.actors.workers.ahead.lockstep_growth import LockstepGrowth
 from outrider.actors.workers.draft import DraftWorker
+from outrider.actors.workers.head import HeadWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.actors.workers.timing import timings
 
@@ -53,7 +54,7 @@ class ColocatedWorker:
                 if isinstance(message.message, Close):
                     self._growth.forget(message.message.seq_ids)
                 return self._beside.handle(message.message)
-            case TimeForwards() if self._beside.runner.computes_text:
+            case TimeForwards() if not isinstance(self._draft, HeadWorker):  # it has no text here
                 found = timings(self._target.runner, self._beside.runner, message.num_threads)
                 return Timings(found)
             case Settle(keeps_draft=False):

@@ -1,4 +1,6 @@
-"""A worker that is started again does not read its checkpoint twice."""
+"""What is loaded, and what can be asked of it at once: a worker that is started again does not read
+its checkpoint twice, forwards are timed beside a draft model and of a target alone.
+"""
 
 import shutil
 from dataclasses import replace
@@ -6,8 +8,10 @@ from dataclasses import replace
 import architectures
 import pytest
 
+from outrider.actors.transport.messages import Done, Settle, TimeForwards
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers import loading
+from outrider.cluster.config.demo_models import demo_head
 
 
 @pytest.fixture
@@ -28,3 +32,25 @@ def test_files_that_have_not_changed_are_not_read_again(spec, monkeypatch):
     changed = loading.load_worker(again).description
     assert changed.files != first.files
     assert changed.fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("beside", "has_draft"),
+    [
+        ({}, False),
+        ({"colocated_draft": str(architectures.DEMO / "draft")}, True),
+        ({"head": f"eagle3:{demo_head('eagle3')}"}, False),
+        ({"head": "early_exit:4"}, False),
+    ],
+    ids=["alone", "draft", "eagle3", "early-exit"],
+)
+def test_forwards_are_timed_with_a_draft_model_beside_or_alone(beside, has_draft):
+    target = str(architectures.DEMO / "target")
+    worker = loading.load_worker(WorkerSpec("target", target, 4096, 1024, **beside))
+    both, one = worker.handle(TimeForwards((1, 2))).found
+    assert (both.num_threads, one.num_threads) == (2, 1)
+    for timing in (both, one):
+        assert [size for size, _ in timing.verify] == [1, 3, 5]
+        assert all(seconds > 0 for _, seconds in timing.verify)
+        assert (timing.draft_s > 0) is has_draft
+    assert worker.handle(Settle(1, (), keeps_draft=True)) == Done()
