@@ -12,8 +12,8 @@ from outrider.actors.sizing.placement import Placement, choose
 from outrider.actors.transport.messages import (
     Describe,
     Settle,
+    TimedForwards,
     TimeForwards,
-    Timings,
     WorkerInfo,
 )
 from outrider.actors.transport.worker_client import WorkerClient
@@ -90,7 +90,7 @@ async def _place(
     else:
         await quiet
         timings = await client.call(TimeForwards(counts))
-        assert isinstance(timings, Timings)
+        assert isinstance(timings, TimedForwards)
         placement = choose(timings.found, most, draft is not None and together is not True)
     is_apart = not placement.is_colocated and not target.head
     cores = executor.own_cores("target", placement.num_threads) if is_apart else ()

@@ -193,7 +193,7 @@ class WorkerInfo(Message, frozen=True):
 
 class TimeForwards(Message, frozen=True):
     """Time forwards with each of these numbers of threads. Settle has to follow. Answered by
-    Timings.
+    TimedForwards.
     """
 
     num_threads: tuple[Count, ...]
@@ -208,7 +208,7 @@ class Timing(MessagePart, frozen=True):
     slowdown: float = 1.0  # of the target's forward while the draft works beside it
 
 
-class Timings(Message, frozen=True):
+class TimedForwards(Message, frozen=True):
     """Most threads first; of fewer there is none where time was short."""
 
     found: tuple[Timing, ...]
@@ -272,7 +272,7 @@ AnyMessage = (
     | OpenReply
     | Done
     | TimeForwards
-    | Timings
+    | TimedForwards
     | Settle
     | Propose
     | ProposeReply

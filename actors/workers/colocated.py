@@ -17,8 +17,8 @@ from outrider.actors.transport.messages import (
     Round,
     RoundReply,
     Settle,
+    TimedForwards,
     TimeForwards,
-    Timings,
     ToDraft,
     Verify,
     VerifyReply,
@@ -56,7 +56,7 @@ class ColocatedWorker:
                 return self._beside.handle(message.message)
             case TimeForwards() if not isinstance(self._draft, HeadWorker):  # it has no text here
                 found = timings(self._target.runner, self._beside.runner, message.num_threads)
-                return Timings(found)
+                return TimedForwards(found)
             case Settle(keeps_draft=False):
                 self._draft = None
                 return self._target.handle(message)

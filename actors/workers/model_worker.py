@@ -25,8 +25,8 @@ from outrider.actors.transport.messages import (
     Ping,
     Pong,
     Settle,
+    TimedForwards,
     TimeForwards,
-    Timings,
     WorkerInfo,
 )
 from outrider.actors.transport.rows import OpenRow
@@ -102,7 +102,7 @@ class ModelWorker:
             case Describe():
                 return self.description
             case TimeForwards():
-                return Timings(timings(self.runner, None, message.num_threads))
+                return TimedForwards(timings(self.runner, None, message.num_threads))
             case Settle():
                 share_among(message.num_threads)
                 if message.cores:

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.actors.executor import placing
 from outrider.actors.executor.placing import Placed, Wish, place
-from outrider.actors.transport.messages import Done, Settle, TimeForwards, Timing, Timings
+from outrider.actors.transport.messages import Done, Settle, TimedForwards, TimeForwards, Timing
 from outrider.actors.transport.worker_spec import WorkerSpec
 
 TARGET = WorkerSpec("target", "/t", 100, 1000)
@@ -29,7 +29,7 @@ class Client:
         self.asked.append(message)
         match message:
             case TimeForwards():
-                return Timings(QUICK)
+                return TimedForwards(QUICK)
             case Settle():
                 return Done()
         return Info()
