@@ -209,7 +209,7 @@ class Timing(MessagePart, frozen=True):
 
 
 class TimedForwards(Message, frozen=True):
-    """Most threads first; of fewer there is none where time was short."""
+    """One for each number of threads, most first; the last ones are left out if time was short."""
 
     found: tuple[Timing, ...]
 

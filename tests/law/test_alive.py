@@ -132,7 +132,8 @@ async def test_a_draft_of_another_vocabulary_is_refused_with_the_first_differenc
     # Nor does anybody wait for models that are still loading.
     executor = Loading()
     with pytest.raises(VocabularyMismatch, match=message):
-        await Engine.start(EngineConfig(target, draft), executor)
+        async with asyncio.timeout(60):
+            await Engine.start(EngineConfig(target, draft), executor)
     assert executor.is_closed
 
 
