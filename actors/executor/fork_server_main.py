@@ -32,11 +32,13 @@ def main() -> None:
     descriptor, address, niceness = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    heap.pause()
     preparing = threading.Thread(target=prepare, args=(int(niceness),))
     preparing.start()
     preparing.join()
     prepare()  # raises what failed there
-    heap.freeze()  # what is shared stays shared: the collector would write to it
+    # What is shared stays shared: the collector would write to it. The garbage of imports is 9 MB.
+    heap.freeze(collects=False)
     _ForkServerLoop(socket.socket(fileno=int(descriptor))).run()
     with suppress(OSError):
         os.unlink(address)

@@ -7,9 +7,19 @@ Python's collector goes over all that lives now and then: of a process with torc
 import gc
 
 
-def freeze() -> None:
-    """Take all that lives now out of the collector's sight. For a process that serves from here to
-    its end: cycles among it are never freed.
+def pause() -> None:
+    """Collect nothing until `freeze`. What a start imports and builds stays, yet the collector
+    would go over it again and again: a quarter of the time that torch and transformers take.
     """
-    gc.collect()
+    gc.disable()
+
+
+def freeze(*, collects: bool = True) -> None:
+    """Take all that lives now out of the collector's sight. For a process that serves from here to
+    its end: cycles among it are never freed, nor those that are garbage already if it does not
+    collect.
+    """
+    if collects:
+        gc.collect()
     gc.freeze()
+    gc.enable()

@@ -6,8 +6,10 @@ Every wait has an end: a placement, a model or a proxy that does not come is rep
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -29,7 +31,7 @@ from outrider.cluster.models.local_models import check_folders, with_local_model
 log = logging.getLogger(__name__)
 
 APPLICATION = "outrider"
-POLL_S = 0.1
+POLL_S, CONTROLLER_POLL_S = 0.1, 0.02
 PROXY_TIMEOUT_S = 30.0
 
 Report = Callable[[str], None]
@@ -155,14 +157,7 @@ def _deploy(config: Config, report: Report) -> None:
     check_placeable(config.cluster, bundles)
     report("starting Ray Serve")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    try:
-        serve.start(
-            http_options={"host": config.http.host, "port": config.http.port},
-            logging_config={"log_level": "WARNING", "enable_access_log": False},
-        )
-    except (ray.exceptions.RayError, TimeoutError) as error:
-        reason = getattr(error, "cause", None) or error  # an actor's own error, without its trace
-        raise OutriderError(f"Ray Serve's HTTP proxy did not start: {reason}") from error
+    proxy = _start_proxy(config)
     board = ray.remote(ProgressBoard).options(num_cpus=0).remote()
     app = application(config, bundles, board)
     target = serve.RunTarget(app, name=APPLICATION, route_prefix="/")
@@ -170,18 +165,63 @@ def _deploy(config: Config, report: Report) -> None:
         [target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False
     )
     try:
-        _await_replicas(config, board, report)
+        _await_replicas(config, board, report, proxy)
     finally:
         ray.kill(board)
+    _check_proxy(proxy, waits=True)
 
 
-def _await_replicas(config: Config, board: Any, report: Report) -> None:
+def _start_proxy(config: Config) -> "Future[None]":
+    """Ray Serve, whose proxy goes on starting: replicas need not wait for it. Raises OutriderError
+    of a start that failed already.
+    """
+    import ray
+    from ray import serve
+    from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+
+    started: Future[None] = Future()
+
+    def start() -> None:
+        try:
+            serve.start(
+                http_options={"host": config.http.host, "port": config.http.port},
+                logging_config={"log_level": "WARNING", "enable_access_log": False},
+            )
+            started.set_result(None)
+        except BaseException as error:
+            started.set_exception(error)
+
+    threading.Thread(target=start, name="serve-start", daemon=True).start()
+    while not started.done():
+        with suppress(ValueError):  # it is not there yet
+            ray.get_actor(SERVE_CONTROLLER_NAME, SERVE_NAMESPACE)
+            break
+        time.sleep(CONTROLLER_POLL_S)
+    _check_proxy(started)
+    return started
+
+
+def _check_proxy(started: "Future[None]", *, waits: bool = False) -> None:
+    """Raises OutriderError if it did not start, as far as is known."""
+    import ray
+
+    if not (waits or started.done()):
+        return
+    try:
+        started.result()
+    except (ray.exceptions.RayError, TimeoutError) as error:
+        reason = getattr(error, "cause", None) or error  # an actor's own error, without its trace
+        raise OutriderError(f"Ray Serve's HTTP proxy did not start: {reason}") from error
+
+
+def _await_replicas(config: Config, board: Any, report: Report, proxy: "Future[None]") -> None:
     import ray
     from ray import serve
 
     deadline = time.monotonic() + config.cluster.start_timeout_s
     num_read = 0
     while True:
+        _check_proxy(proxy)
         lines, failure = ray.get(board.read.remote(num_read))
         num_read += len(lines)
         for line in lines:

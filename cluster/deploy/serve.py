@@ -46,6 +46,7 @@ class EngineReplica:
         # The coordinator runs no model. Not through runtime_env: its workers would inherit that.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         _go_without_torch()
+        heap.pause()
         if TOKEN_VARIABLE in os.environ:
             _stay_on_loopback()
         from outrider.cluster.deploy.settings import api_limits

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.executor import heap
 from outrider.cluster.api.metrics.throughput import reading, throughput
 from outrider.cluster.config.config import Config
 from outrider.cluster.deploy.probe import Probe
@@ -89,11 +90,13 @@ def _run(config: Config) -> None:
         report(line)
 
     listen()
+    heap.pause()
     try:
         with served(config, say) as probe:
             listen()
             is_starting = False
             _welcome(config, probe.url)
+            heap.freeze()
             _watch(probe, is_over)
     except _Stopped:
         report("stopped while starting")

@@ -14,3 +14,14 @@ def test_what_lives_is_not_looked_at_again() -> None:
         assert all(known is not kept for known in gc.get_objects())
     finally:
         gc.unfreeze()
+
+
+def test_a_start_is_not_interrupted() -> None:
+    heap.pause()
+    try:
+        assert not gc.isenabled()
+        heap.freeze(collects=False)
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
