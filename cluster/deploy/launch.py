@@ -161,9 +161,12 @@ def _deploy(config: Config, report: Report) -> None:
     board = ray.remote(ProgressBoard).options(num_cpus=0).remote()
     app = application(config, bundles, board)
     target = serve.RunTarget(app, name=APPLICATION, route_prefix="/")
-    serve.run_many(
-        [target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False
-    )
+    with _serve_errors():
+        serve.run_many(
+            [target],
+            wait_for_ingress_deployment_creation=False,
+            wait_for_applications_running=False,
+        )
     try:
         _await_replicas(config, board, report, proxy)
     finally:
@@ -203,15 +206,23 @@ def _start_proxy(config: Config) -> "Future[None]":
 
 def _check_proxy(started: "Future[None]", *, waits: bool = False) -> None:
     """Raises OutriderError if it did not start, as far as is known."""
+    if waits or started.done():
+        with _serve_errors():
+            started.result()
+
+
+@contextmanager
+def _serve_errors() -> Iterator[None]:
+    """What keeps Ray Serve from starting, as an OutriderError; what a signal raised, as it was."""
     import ray
 
-    if not (waits or started.done()):
-        return
     try:
-        started.result()
+        yield
+    except SystemError as error:  # Ray waits in C, and an exception that ends that is its cause
+        raise (error.__cause__ or error) from None
     except (ray.exceptions.RayError, TimeoutError) as error:
         reason = getattr(error, "cause", None) or error  # an actor's own error, without its trace
-        raise OutriderError(f"Ray Serve's HTTP proxy did not start: {reason}") from error
+        raise OutriderError(f"Ray Serve did not start: {reason}") from error
 
 
 def _await_replicas(config: Config, board: Any, report: Report, proxy: "Future[None]") -> None:

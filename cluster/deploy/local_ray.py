@@ -9,10 +9,13 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer
@@ -111,7 +114,7 @@ def _local(config: Config, replica_ports: range) -> Iterator[None]:
 
         resources = local_resources()
         try:
-            with fewer_processes(config.cluster.shows_logs):
+            with uninterrupted(), fewer_processes(config.cluster.shows_logs):
                 ray.init(
                     address=LOCAL,
                     num_cpus=int(resources["CPU"]),
@@ -128,6 +131,38 @@ def _local(config: Config, replica_ports: range) -> Iterator[None]:
             ray.shutdown()
             os.environ.clear()
             os.environ.update(before)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """A signal that would end us waits for the end of the block: a Ray that has half begun leaves
+    agents behind. A second one does not wait.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no signal comes there
+        yield
+        return
+    came = list[int]()
+    ends = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in ends}
+
+    def keep(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 1:
+            restore()
+            signal.raise_signal(number)
+
+    def restore() -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    for number in handlers:
+        signal.signal(number, keep)
+    try:
+        yield
+    finally:
+        restore()
+    if came:
+        signal.raise_signal(came[0])
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def test_what_fails_before_there_is_a_controller(
         raise ray.exceptions.RayError("no port")
 
     starts(start, 1_000_000)
-    with pytest.raises(OutriderError, match="HTTP proxy did not start: no port"):
+    with pytest.raises(OutriderError, match="Ray Serve did not start: no port"):
         launch._start_proxy(Config())
 
 
@@ -65,6 +65,13 @@ def test_a_proxy_that_is_slow_is_not_waited_for(
     is_over.set()
     with pytest.raises(OutriderError, match="did not start: HTTP proxies not available"):
         launch._check_proxy(proxy, waits=True)
+
+
+def test_what_ends_a_wait_of_rays_comes_as_it_was() -> None:
+    with pytest.raises(KeyboardInterrupt), launch._serve_errors():
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+    with pytest.raises(SystemError, match="its own"), launch._serve_errors():
+        raise SystemError("its own")
 
 
 def test_replicas_are_not_awaited_without_a_proxy(

@@ -1,6 +1,9 @@
-"""The folder of a server: its own while it lives, removed by the next one if it was killed."""
+"""The folder of a server: its own while it lives, removed by the next one if it was killed. And
+Ray's start: with fewer processes, and never half of it.
+"""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 from ray._private.node import Node
 
-from outrider.cluster.deploy.local_ray import fewer_processes, own_folder
+from outrider.cluster.deploy.local_ray import fewer_processes, own_folder, uninterrupted
 
 HOLD = """
 import sys
@@ -55,6 +58,26 @@ def test_that_of_a_killed_server_is_removed_and_of_a_living_one_is_not(place: Pa
     living.communicate("")
     assert living.returncode == 0
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_end_of_rays_start(number: signal.Signals) -> None:
+    said = list[str]()
+    before = signal.signal(number, lambda number, frame: said.append("it came"))
+    try:
+        with uninterrupted():
+            signal.raise_signal(number)
+            said.append("Ray has started")
+        assert said == ["Ray has started", "it came"]
+        with uninterrupted():
+            signal.raise_signal(number)
+            signal.raise_signal(number)  # as of one who does not want to wait
+            said.append("goes on")
+        assert said[2:] == ["it came", "goes on", "it came"]
+        signal.raise_signal(number)
+        assert said[5:] == ["it came"]
+    finally:
+        signal.signal(number, before)
 
 
 def test_what_is_none_of_ours_is_left_alone(place: Path) -> None:
