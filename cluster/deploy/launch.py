@@ -175,8 +175,8 @@ def _deploy(config: Config, report: Report) -> None:
 
 
 def _start_proxy(config: Config) -> "Future[None]":
-    """Ray Serve, whose proxy goes on starting: replicas need not wait for it. Raises OutriderError
-    of a start that failed already.
+    """Start Ray Serve, and return as soon as replicas can be asked for; its proxy is still
+    starting. Raises OutriderError if the start failed already.
     """
     import ray
     from ray import serve
@@ -205,7 +205,7 @@ def _start_proxy(config: Config) -> "Future[None]":
 
 
 def _check_proxy(started: "Future[None]", *, waits: bool = False) -> None:
-    """Raises OutriderError if it did not start, as far as is known."""
+    """Raises OutriderError if it failed: by now, or, if this waits, at all."""
     if waits or started.done():
         with _serve_errors():
             started.result()

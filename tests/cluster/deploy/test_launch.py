@@ -88,6 +88,9 @@ def test_replicas_are_not_awaited_without_a_proxy(
     monkeypatch.setattr(ray, "get", lambda found: is_over.set() or found)
     monkeypatch.setattr(serve, "status", lambda: SimpleNamespace(applications={}))
     starts(start, 0)
-    proxy = launch._start_proxy(Config())
+    config = Config()
+    cluster = config.cluster.model_copy(update={"start_timeout_s": PATIENCE_S})
+    config = config.model_copy(update={"cluster": cluster})
+    proxy = launch._start_proxy(config)
     with pytest.raises(OutriderError, match="no port"):
-        launch._await_replicas(Config(), SimpleNamespace(read=read), print, proxy)
+        launch._await_replicas(config, SimpleNamespace(read=read), print, proxy)
