@@ -86,9 +86,11 @@ class Recording:
         if self.runner.num_free_pages < len(fed):
             self._free(self._kept)
             fed = self._to_be_fed(wanted)
-        if again := fed & self._kept.keys():  # their logits are not known
-            self._free(again)
-        fed = sorted(fed)  # parents first
+        again = fed & self._kept.keys()  # their logits are not known
+        for path in sorted(again):  # each alone: others of these may be further on in its text
+            self._free([path])
+            self._feed([path], wanted)
+        fed = sorted(fed - again)  # parents first
         for at in range(0, len(fed), MOST_FED):
             self._feed(fed[at : at + MOST_FED], wanted)
 
