@@ -35,6 +35,8 @@ from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.transport.messages import VerifyReply
 from outrider.actors.transport.rows import VerdictRow
 
+HELD_S = 0.005  # that nobody is told of a round, while the target has no other
+
 log = logging.getLogger(__name__)
 
 
@@ -69,6 +71,7 @@ class Coordinator:
         self._lost: tuple[list[Sequence], bool, WorkerLost] | None = None  # not yet gone into
         self._failure: OutriderError | None = None
         self._task: asyncio.Task[None] | None = None
+        self._untold: tuple[asyncio.TimerHandle, Callable[[], None]] | None = None
 
     @property
     def failure(self) -> OutriderError | None:
@@ -124,6 +127,7 @@ class Coordinator:
     async def _run(self) -> None:
         while self._failure is None:
             if self._streams.is_idle:
+                self._tell_soon()
                 self._streams.work.clear()
                 await self._streams.work.wait()
                 continue
@@ -152,8 +156,10 @@ class Coordinator:
         num_drafted = self._proposer.num_expected(choice)
         plan = await self._target.plan(choice.most, group, num_drafted)
         if not plan.sequences:
+            self._tell_soon()
             await asyncio.sleep(0)  # whoever can change that may run
             return
+        self._tell_soon()
         scheduled, num_prompt_tokens = self._clock(), plan.num_prompt_tokens
         trip = self._round_trip
         result = await (trip.run_plainly(plan) if is_plain else trip.run(plan))
@@ -180,7 +186,7 @@ class Coordinator:
         )
         times = verdicts.times
         tell = partial(self._tell, choice, num_prompt_tokens, times.total_s, committed - started)
-        asyncio.get_running_loop().call_soon(tell)
+        self._untold = asyncio.get_running_loop().call_later(HELD_S, tell), tell
         if self._trace.is_on:
             record_round(
                 self._trace,
@@ -191,10 +197,18 @@ class Coordinator:
                 nodes=nodes_told(commits),
             )
 
+    def _tell_soon(self) -> None:
+        """As soon as the target is at its next round: that it waits for goes first."""
+        if self._untold is not None:
+            (due, tell), self._untold = self._untold, None
+            due.cancel()
+            asyncio.get_running_loop().call_soon(tell)
+
     def _tell(
         self, choice: DraftChoice, num_prompt_tokens: int, verify_s: float, round_s: float
     ) -> None:
         """What was committed, to readers and controller."""
+        self._untold = None
         rows = [commit.report() for commit in self._delivery.run()]
         self._proposer.observe(choice, rows, num_prompt_tokens, verify_s, round_s)
 

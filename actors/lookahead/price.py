@@ -28,6 +28,18 @@ class Price:
         more, curve = max(8, num_tokens), self.curve
         return max(0.0, self.rate * (curve.at(num_tokens + more) - curve.at(num_tokens)) / more)
 
+    def least(self, num_tokens: int) -> float:
+        """Of one more behind so many, however many go with it: it may be worth its place, since the
+        curve has steps, where it is less likely than its own price, but not than this.
+        """
+        if not self.rate:
+            return 0.0
+        curve, most = self.curve, num_tokens + self.room(num_tokens)
+        ends = [place for place, _ in curve.points if num_tokens < place < most]
+        first = curve.at(num_tokens)
+        slopes = [(curve.at(end) - first) / (end - num_tokens) for end in (*ends, most + 1)]
+        return max(0.0, self.rate * min(slopes))
+
     def room(self, num_tokens: int) -> int:
         """How many nodes there may be beside so many tokens: no forward is much larger than those
         that were measured.

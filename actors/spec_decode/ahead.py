@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from outrider.actors.lookahead.price import Price
 from outrider.actors.lookahead.price_controller import PriceController
 from outrider.actors.lookahead.round_report import DRAFT, DraftPasses
-from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
@@ -20,7 +19,7 @@ from outrider.actors.spec_decode.proposer import NOTHING, Fallback, Proposal, Pr
 from outrider.actors.telemetry.statistics import FORESEEN, Statistics
 from outrider.actors.telemetry.trace import Trace
 from outrider.actors.transport.messages import AnyMessage, Close, Grow, Offers, Open
-from outrider.actors.transport.rows import GrowRow
+from outrider.actors.transport.rows import GrowRow, SparseRow
 from outrider.actors.transport.worker_client import WorkerClient
 from outrider.actors.trees.chances import DRAWN, NUM_FIRST, NUM_GUESSES, Chances
 from outrider.actors.trees.choosing import FLOOR, Candidate, drawn_length, worth_judging
@@ -28,6 +27,7 @@ from outrider.actors.trees.tree import (
     SpeculationTree,
     TreeNode,
     drafters_of,
+    likeliest_end,
     promised_of,
     proposal_of,
 )
@@ -63,6 +63,7 @@ class AheadDraft:
         self._chances = Chances()
         self._offered = asyncio.Event()
         self._untold: list[Sequence] = []
+        self._judged: list[list[TreeNode]] = []  # and not counted yet
         self._step_s, self._hops_s = 0.0, 0.0  # of the draft, of late; and of asking it
         self._step_tokens = 0.0  # that it feeds
         self._promised = self._brought = 1.0  # tokens by steps that were waited for
@@ -95,43 +96,44 @@ class AheadDraft:
     async def propose(self, plan: SchedulerOutput, given: Proposals, fill: Fallback) -> Proposals:
         """What is worth its place. The draft is told of commits once the target has its round."""
         self._price = self._prices.price(len(plan.rows)) if self._prices else None
-        rows, proposals = list[Sequence](), Proposals()
+        rows, proposals = list[Followed](), Proposals()
         for sequence in plan.rows:
             followed, before = self._of(sequence), given.get(sequence.seq_id, NOTHING)
             followed.catch_up()
             if followed.is_grown and followed.unlearned:
                 self._statistics.count(FORESEEN, followed.foreseen)
-            if not is_drawn(sequence):
+            if not followed.is_drawn:
                 followed.offer(before)
                 for guess in fill(sequence):
                     followed.offer(guess)
             elif before.tokens:
                 proposals[sequence.seq_id] = before
                 continue
-            rows.append(sequence)
+            rows.append(followed)
         self._untold = plan.sequences
         num_tokens = len(plan.rows) + sum(len(each.tokens) for each in proposals.values())
         num_tokens += plan.num_prompt_tokens
-        chosen = await self._choose(rows, num_tokens, plan.num_nodes)
+        self._judged = await self._choose(rows, num_tokens, plan.num_nodes)
         asyncio.get_running_loop().call_soon(self._tell)
-        for seq_id, nodes in chosen.items():
-            self._followed[seq_id].tree.judge(nodes)
-            proposals[seq_id] = _proposal(nodes)
-        self._statistics.count_nodes(self._chances.take_counts())
-        for sequence in rows:
-            if is_drawn(sequence) and sequence.seq_id not in proposals:
-                proposals[sequence.seq_id] = next(fill(sequence), NOTHING).chain()
+        for followed, nodes in zip(rows, self._judged, strict=True):
+            if nodes:
+                rows_of = [node.row for node in nodes if node.row] if followed.is_drawn else ()
+                proposals[followed.sequence.seq_id] = _proposal(nodes, tuple(rows_of))
+            elif followed.is_drawn:
+                guess = next(fill(followed.sequence), NOTHING)
+                proposals[followed.sequence.seq_id] = guess.chain()
         return proposals
 
     async def _choose(
-        self, rows: list[Sequence], num_tokens: int, most: int
-    ) -> dict[int, list[TreeNode]]:
+        self, rows: list[Followed], num_tokens: int, most: int
+    ) -> list[list[TreeNode]]:
         """The nodes of each, once no step of the draft is worth waiting for."""
-        chosen, worth = self._worth(rows, num_tokens, most)
         loop, price = asyncio.get_running_loop(), self._price
+        candidates = [self._candidate(followed, len(rows), most) for followed in rows]
+        chosen, worth = worth_judging(candidates, price, num_tokens)
         end = loop.time() + MAX_STEPS * (self._step_s + self._hops_s)
         while price is not None and price.rate and loop.time() < end:
-            cost = price.of(num_tokens + sum(map(len, chosen.values())))
+            cost = price.of(num_tokens + sum(map(len, chosen)))
             self._statistics.set(price=cost)
             wait_s, promised = self._next_step(rows, cost)
             if promised * self._brought / self._promised <= price.rate * wait_s:
@@ -145,66 +147,49 @@ class AheadDraft:
             except TimeoutError:
                 end = 0.0
             self._statistics.add(draft_wait_s=loop.time() - began)
-            chosen, worth = self._worth(rows, num_tokens, most)
+            chosen, worth = worth_judging(candidates, price, num_tokens)
             self._brought += (worth - before) - self._brought * SMOOTHING
             self._promised += promised - self._promised * SMOOTHING
         return chosen
 
-    def _worth(
-        self, rows: list[Sequence], num_tokens: int, most: int
-    ) -> tuple[dict[int, list[TreeNode]], float]:
-        """The nodes of each that are worth their place, and what they are worth in tokens."""
-        price = self._price
-        candidates = [
-            Candidate(
-                self._followed[sequence.seq_id].tree.root,
-                self._chain_length(sequence, len(rows), price),
-                self._draft_length.num_nodes(sequence, most),
-                sequence.num_left - 1,
-                is_drawn(sequence),
-            )
-            for sequence in rows
-        ]
-        chosen, worth = worth_judging(candidates, price, num_tokens)
-        found = zip(rows, chosen, strict=True)
-        return {sequence.seq_id: nodes for sequence, nodes in found if nodes}, worth
+    def _candidate(self, followed: Followed, num_rows: int, most: int) -> Candidate:
+        sequence = followed.sequence
+        return Candidate(
+            followed.tree.root,
+            self._chain_length(followed, num_rows, self._price),
+            self._draft_length.num_nodes(sequence, most),
+            sequence.num_left - 1,
+            followed.is_drawn,
+        )
 
-    def _next_step(self, rows: list[Sequence], price: float) -> tuple[float, float]:
+    def _next_step(self, rows: list[Followed], price: float) -> tuple[float, float]:
         """Seconds that another step takes, and what its nodes would be worth in tokens."""
-        grown = [
-            self._followed[sequence.seq_id]
-            for sequence in rows
-            if self._is_free(sequence) and self._draft_length.draft_k(sequence)
-        ]
-        grown = [followed for followed in grown if followed.is_grown]
-        if not grown or not self._step_s:
+        if not self._step_s:
             return 0.0, 0.0
-        wait_s = self._step_s
+        grown = [
+            each
+            for each in rows
+            if each.is_grown and self._is_free(each) and self._draft_length.draft_k(each.sequence)
+        ]
+        if not grown:
+            return 0.0, 0.0
+        wait_s, typical = self._step_s, self._chances.typical
         if any(each.num_told < each.sequence.num_committed for each in grown):
             wait_s += self._hops_s
-        gains = sorted((self._next_chance(each) - price for each in grown), reverse=True)
-        return wait_s, sum(max(0.0, gain) for gain in gains[: max(1, round(self._step_tokens))])
+        gains = [likeliest_end(each.tree.root, price).chance * typical - price for each in grown]
+        gains = sorted([gain for gain in gains if gain > 0], reverse=True)
+        return wait_s, sum(gains[: max(1, round(self._step_tokens))])
 
-    def _next_chance(self, followed: Followed) -> float:
-        """Of the best node that the draft would add next: behind the likeliest without one."""
-        node = followed.tree.root
-        while node.children:
-            node = max(node.children.values(), key=lambda child: child.chance)
-        return node.chance * self._chances.typical
-
-    def _is_free(self, sequence: Sequence) -> bool:
+    def _is_free(self, followed: Followed) -> bool:
         """Whether the price decides, node by node, what is judged of it; else it has a chain."""
-        return self._is_priced(sequence) and not is_drawn(sequence)
+        return self._prices is not None and followed.is_priced and not followed.is_drawn
 
-    def _is_priced(self, sequence: Sequence) -> bool:
-        return self._prices is not None and sequence.request.speculation.k is None
-
-    def _chain_length(self, sequence: Sequence, num_rows: int, price: Price | None) -> int | None:
+    def _chain_length(self, followed: Followed, num_rows: int, price: Price | None) -> int | None:
         """How long its chain may be; None where it has none."""
-        if self._is_free(sequence):
+        if self._is_free(followed):
             return None
-        most = self._draft_length.draft_k(sequence)
-        if price is None or not self._is_priced(sequence):
+        most = self._draft_length.draft_k(followed.sequence)
+        if price is None or not followed.is_priced:
             return most
         return drawn_length(price.of(num_rows), self._chances.of(DRAFT, DRAWN), most)
 
@@ -218,12 +203,19 @@ class AheadDraft:
         return followed
 
     def _tell(self) -> None:
-        """The draft, of what was committed."""
+        """The draft, of what was committed. Whatever the target need not wait for is done here."""
         sequences, self._untold = self._untold, []
+        self._count()
         rows = tuple(self._grow_rows(sequences))
         if rows and self._client is not None:
             self._asked_at = asyncio.get_running_loop().time()
             self._client.tell(Grow(rows))
+
+    def _count(self) -> None:
+        judged, self._judged = self._judged, []
+        for nodes in judged:
+            self._chances.judge(nodes)
+        self._statistics.count_nodes(self._chances.take_counts())
 
     def _least_chance(self, num_rows: int) -> tuple[float, int]:
         """Of a node that is worth a place in a step of the draft's, at this many rows; and how many
@@ -248,7 +240,7 @@ class AheadDraft:
             if not self._draft_length.draft_k(sequence) or (followed.is_told and not committed):
                 continue
             depth, least = max(0, sequence.num_left - 1), min_chance
-            length = self._chain_length(sequence, len(sequences), price)
+            length = self._chain_length(followed, len(sequences), price)
             if length is not None:  # this chain, the target's token and the next chain
                 depth = min(depth, 2 * length + 1)
                 least = min(FLOOR, self._chances.typical**depth)
@@ -291,14 +283,6 @@ class AheadDraft:
         self._offered.set()
 
 
-def is_drawn(sequence: Sequence) -> bool:
-    """Whether its drafts are drawn, and accepted or rejected by chance."""
-    request = sequence.request
-    is_rejection = request.speculation.verification is VerificationMode.REJECTION
-    return is_rejection and request.sampling.temperature > 0
-
-
-def _proposal(nodes: list[TreeNode]) -> Proposal:
+def _proposal(nodes: list[TreeNode], rows: tuple[SparseRow, ...]) -> Proposal:
     tokens, parents = proposal_of(nodes)
-    rows = tuple(node.row for node in nodes if node.row is not None)
     return Proposal(tokens, rows, drafters_of(nodes), parents, promised=promised_of(nodes))

@@ -7,7 +7,7 @@ of sequences that the draft does not follow are here, of what other drafters off
 from outrider.actors.lookahead.round_report import DraftPasses
 from outrider.actors.scheduling.scheduler import SchedulerOutput
 from outrider.actors.scheduling.sequence import Sequence
-from outrider.actors.spec_decode.ahead import AheadDraft, is_drawn
+from outrider.actors.spec_decode.ahead import AheadDraft
 from outrider.actors.spec_decode.proposer import NOTHING, Fallback, Proposal, Proposals
 from outrider.actors.transport.messages import Round, RoundReply, Verify
 from outrider.actors.transport.rows import GrowRow, GuessRow, TurnRow
@@ -30,11 +30,10 @@ class ColocatedDraft(AheadDraft):
             followed, before = self._of(sequence), given.get(sequence.seq_id, NOTHING)
             followed.catch_up()
             followed.learn()
-            is_rejection = is_drawn(sequence)
-            if not self._is_followed(sequence) or (is_rejection and before.tokens):
+            if not self._is_followed(sequence) or (followed.is_drawn and before.tokens):
                 rest.append(sequence)
                 continue
-            found = () if is_rejection else (before, *fill(sequence))
+            found = () if followed.is_drawn else (before, *fill(sequence))
             guesses[sequence.seq_id] = tuple(guess for guess in found if guess.tokens)
         alone = SchedulerOutput(rest, [], plan.num_nodes)
         proposals = await self.propose(alone, given, fill) if rest else Proposals()
@@ -49,7 +48,7 @@ class ColocatedDraft(AheadDraft):
             TurnRow(
                 grow=self._grow_row(sequence, *least),
                 k=self._draft_length.draft_k(sequence),
-                is_priced=self._is_priced(sequence),
+                is_priced=self._prices is not None and self._followed[sequence.seq_id].is_priced,
                 num_nodes=self._draft_length.num_nodes(sequence, plan.num_nodes),
                 guesses=tuple(
                     GuessRow(g.drafter, g.tokens, g.parents, g.edges)
@@ -103,11 +102,12 @@ class ColocatedDraft(AheadDraft):
         return is_grown and self._draft_length.draft_k(sequence) > 0
 
     def _grow_row(self, sequence: Sequence, min_chance: float, num_guesses: int) -> GrowRow:
-        is_free = self._is_free(sequence)
+        followed = self._followed[sequence.seq_id]
+        is_free = self._is_free(followed)
         return GrowRow(
             seq_id=sequence.seq_id,
             num_committed=sequence.num_committed,
-            committed=sequence.since(self._followed[sequence.seq_id].num_told),
+            committed=sequence.since(followed.num_told),
             max_depth=max(0, sequence.num_left - 1),
             min_chance=min_chance if is_free else 0.0,
             num_guesses=num_guesses if is_free else 1,
@@ -116,3 +116,4 @@ class ColocatedDraft(AheadDraft):
     def _tell(self) -> None:
         """Nothing is told beside rounds."""
         self._untold = []
+        self._count()

@@ -7,6 +7,7 @@ stands for a node of this tree, or for a committed position; what hangs from any
 from dataclasses import dataclass, field
 
 from outrider.actors.lookahead.round_report import DRAFT
+from outrider.actors.scheduling.sampling_params import VerificationMode
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.proposer import Proposal
 from outrider.actors.transport.rows import OfferRow
@@ -26,9 +27,19 @@ class Followed:
     nodes: dict[int, TreeNode] = field(default_factory=dict)  # of this tree, by the draft's names
     positions: dict[int, int] = field(default_factory=dict)  # of what was committed, by name too
     unlearned: list[list[TreeNode]] = field(default_factory=list)  # paths that came true
+    passed: list[TreeNode] = field(default_factory=list)  # nodes on those, since names were looked at
+    kept: list[TreeNode] = field(default_factory=list)  # and all that is left of the tree, if any
     is_opened: bool = False  # on the draft
     is_told: bool = False  # to grow it
     is_stopped: bool = False  # the draft does not follow it any more
+    is_drawn: bool = field(init=False)  # drafts are drawn, and accepted or rejected by chance
+    is_priced: bool = field(init=False)  # it asks for no k of its own
+
+    def __post_init__(self) -> None:
+        request = self.sequence.request
+        is_rejection = request.speculation.verification is VerificationMode.REJECTION
+        self.is_drawn = is_rejection and request.sampling.temperature > 0
+        self.is_priced = request.speculation.k is None
 
     @property
     def is_grown(self) -> bool:
@@ -46,8 +57,8 @@ class Followed:
     def forget_draft(self) -> None:
         """Another draft has names of its own."""
         self.is_opened = self.is_told = self.is_stopped = False
-        self.nodes.clear()
-        self.positions.clear()
+        self.nodes, self.positions = {}, {}
+        self.passed, self.kept = [], []
         for node in self.tree.root.subtree():
             node.name, node.row = 0, None
 
@@ -56,12 +67,19 @@ class Followed:
         known = self.tree.root.position + 1
         if known == self.sequence.num_committed:
             return
-        path, kept = self.tree.commit(self.sequence.since(known))
+        path, self.kept = self.tree.commit(self.sequence.since(known))
         self.unlearned.append(path)
-        self.nodes = {node.name: node for node in kept if node.name}
-        self.positions |= {node.name: node.position for node in path if node.name}
+        self.passed += path
+
+    def _recall(self) -> None:
+        """What the draft's names stand for by now."""
+        self.nodes = {node.name: node for node in self.kept if node.name}
+        for node in self.passed:
+            if node.name:
+                self.positions[node.name] = node.position
         while len(self.positions) > NUM_REMEMBERED:
             del self.positions[next(iter(self.positions))]
+        self.kept, self.passed = [], []
 
     def learn(self) -> None:
         """From what was committed, once there is time."""
@@ -77,6 +95,8 @@ class Followed:
     def take(self, row: OfferRow) -> None:
         """Hang each node where it belongs by now; drop it where that has gone."""
         self.catch_up()
+        if self.kept:
+            self._recall()
         root, nodes, positions = self.tree.root, self.nodes, self.positions
         told, rows = zip(row.parents, row.tokens, row.edges, strict=True), iter(row.rows)
         for name, (parent, token, edge) in enumerate(told, row.first):

@@ -8,7 +8,7 @@ others where the draft has nothing.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from outrider.actors.lookahead.controller import Controller
 from outrider.actors.lookahead.reason import Reason
@@ -23,6 +23,7 @@ from outrider.actors.lookahead.round_report import (
 from outrider.actors.scheduling.scheduler import SchedulerOutput, told_k
 from outrider.actors.scheduling.sequence import Sequence
 from outrider.actors.spec_decode.draft_length import DraftLength
+from outrider.actors.spec_decode.drafters.guess import Guess
 from outrider.actors.spec_decode.drafters.registry import (
     ChosenDrafter,
     Drafter,
@@ -40,8 +41,7 @@ USUAL = DrafterSettings()
 SMOOTHING = 1 / 8
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """Tokens for the target to judge; none is plain decoding."""
 
     tokens: tuple[TokenId, ...] = ()
@@ -104,6 +104,20 @@ class DraftClient(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Reader:
+    """A drafter, and how far it has read its sequence."""
+
+    drafter: Drafter
+    position: int
+
+    def guess(self, sequence: Sequence, k: int) -> Guess:
+        if self.position < sequence.num_committed:
+            self.drafter.extend(sequence.since(self.position))
+            self.position = sequence.num_committed
+        return self.drafter.propose(k)
+
+
 class Proposer:
     """Every source of proposals, and the controller that sets their length."""
 
@@ -127,8 +141,7 @@ class Proposer:
         self._before = [kind for kind in kinds[:at] if kind.place is Place.COORDINATOR]
         self._behind = [kind for kind in kinds[at:] if kind.place is Place.COORDINATOR]
         self._follow = {kind.name: kind.start(settings) for kind in kinds if kind.start}
-        # Of each sequence, by kind: its drafter, and the position up to which it has read.
-        self._drafters: dict[int, dict[str, tuple[Drafter | None, int]]] = {}
+        self._drafters: dict[int, dict[str, _Reader]] = {}  # of each sequence, by kind
 
     def choose(self, running: list[Sequence]) -> DraftChoice:
         """This round's choice; the draft is told who runs."""
@@ -140,9 +153,8 @@ class Proposer:
         self._statistics.set(reason=choice.reason.value)
         self.draft.follow(running)
         for seq_id in self._drafters.keys() - {sequence.seq_id for sequence in running}:
-            for drafter, _ in self._drafters.pop(seq_id).values():
-                if drafter is not None:
-                    drafter.end()
+            for reader in self._drafters.pop(seq_id).values():
+                reader.drafter.end()
         return choice
 
     def num_expected(self, choice: DraftChoice) -> int:
@@ -167,29 +179,26 @@ class Proposer:
         return self._guesses(self._behind, sequence)
 
     def _guesses(self, kinds: list[DrafterKind], sequence: Sequence) -> Iterator[Proposal]:
+        readers = self._drafters.get(sequence.seq_id)
+        if readers is None:
+            readers = self._drafters[sequence.seq_id] = self._readers(sequence)
         for kind in kinds:
-            if not sequence.request.speculation.may(kind.name):
+            if (reader := readers.get(kind.name)) is None:
                 continue
             k = self.draft_length.guessed_k(sequence, kind.ignores_k)
-            if k and (proposal := self._guess(kind, sequence, k)).tokens:
-                yield proposal
+            if k and (guess := reader.guess(sequence, k)).tokens:
+                drafters = (kind.name,) * len(guess.tokens)
+                yield Proposal(guess.tokens, (), drafters, guess.parents, guess.edges)
 
-    def _guess(self, kind: DrafterKind, sequence: Sequence, k: int) -> Proposal:
-        kept = self._drafters.setdefault(sequence.seq_id, {})
-        if kind.name not in kept:
-            kept[kind.name] = (
-                self._follow[kind.name](sequence.request),
-                len(sequence.request.prompt_ids),
-            )
-        drafter, position = kept[kind.name]
-        if drafter is None:
-            return NOTHING
-        if position < sequence.num_committed:
-            drafter.extend(sequence.since(position))
-            kept[kind.name] = drafter, sequence.num_committed
-        guess = drafter.propose(k)
-        drafters = (kind.name,) * len(guess.tokens)
-        return Proposal(guess.tokens, (), drafters, guess.parents, guess.edges)
+    def _readers(self, sequence: Sequence) -> "dict[str, _Reader]":
+        """Of the drafters that its request allows, those that can help it."""
+        request = sequence.request
+        if not request.speculation.is_enabled:
+            return {}
+        allowed = [name for name in self._follow if request.speculation.may(name)]
+        found = ((name, self._follow[name](request)) for name in allowed)
+        position = len(request.prompt_ids)
+        return {name: _Reader(drafter, position) for name, drafter in found if drafter is not None}
 
     def observe(
         self,

@@ -43,6 +43,7 @@ class Offered(Protocol):
 
     token: int
     edges: dict[str, Edge]
+    is_judged: bool
 
 
 def draft_edge(prob: float, rank: int, mode: int = 0) -> Edge:
@@ -116,6 +117,13 @@ class Chances:
         """And begin anew."""
         counts, self.counts = self.counts, NodeCounts()
         return counts
+
+    def judge(self, nodes: Iterable[Offered]) -> None:
+        """The target is at these."""
+        for node in nodes:
+            node.is_judged = True
+            for drafter in node.edges:
+                self.counts[drafter, "judged"] += 1
 
     def learn(self, offered: Iterable[Offered], token: int) -> None:
         """The target drew this token where these stood."""

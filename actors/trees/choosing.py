@@ -5,8 +5,8 @@ or rejected, it is a chain.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from outrider.actors.lookahead.price import Price
 from outrider.actors.trees.tree import TreeNode, likeliest
@@ -14,8 +14,7 @@ from outrider.actors.trees.tree import TreeNode, likeliest
 FLOOR = 0.005  # the least chance that is looked at: what a price may come to is more
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One sequence's tree."""
 
     root: TreeNode
@@ -44,7 +43,8 @@ def worth_judging(
     ]
     num_tokens += sum(map(len, chosen))
     room = price.room(num_tokens) if price.rate else None
-    found = list(islice(likeliest(trees, FLOOR), room))
+    floor = max(FLOOR, price.least(num_tokens))
+    found = list(islice(likeliest(trees, floor), room))
     size, worth = price.worth([node.chance for _, node in found], num_tokens)
     for at, node in found[:size]:
         chosen[free[at]].append(node)

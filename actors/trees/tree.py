@@ -9,11 +9,15 @@ trees/chances.py has learned it. A commit walks down: the subtree stays, all els
 import heapq
 from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
+from operator import attrgetter
 
 from outrider.actors.lookahead.round_report import DRAFT, MAX_NODES, PREDICTION
 from outrider.actors.transport.draft_tree import parent_rows
 from outrider.actors.transport.rows import SparseRow
 from outrider.actors.trees.chances import Chances, Edge
+
+
+CHILDLESS: dict[int, "TreeNode"] = {}  # of all that have no children; nothing is put in here
 
 
 class TreeNode:
@@ -38,7 +42,7 @@ class TreeNode:
         self.token = token
         self.parent = parent
         self.position = position
-        self.children: dict[int, TreeNode] = {}  # by token
+        self.children: dict[int, TreeNode] = CHILDLESS  # by token
         self.edges: dict[str, Edge] = {}  # by drafter
         self.chance = 1.0
         self.is_judged = False  # by the target
@@ -46,7 +50,7 @@ class TreeNode:
         self.row: SparseRow | None = None  # that it was drawn from, in rejection mode
         # Of the draft, once it was fed:
         self.place = -1  # of its row in the cache, from the root's
-        self.guesses: list[int] = []  # behind it, best first, its children among them
+        self.guesses: Sequence[int] = ()  # behind it, best first, its children among them
         self.prob = 0.0  # of the first
 
     def subtree(self) -> Iterator["TreeNode"]:
@@ -73,16 +77,17 @@ class SpeculationTree:
         if node is None:
             if self.num_nodes >= MAX_NODES:
                 return None
-            node = parent.children[token] = TreeNode(token, parent, parent.position + 1)
+            node = TreeNode(token, parent, parent.position + 1)
             node.chance = chance
+            if parent.children is CHILDLESS:
+                parent.children = {}
+            parent.children[token] = node
             self.num_nodes += 1
+        elif chance > node.chance:
+            _raise(node, chance / node.chance)
         if drafter not in node.edges:
             self._chances.counts[drafter, "offered"] += 1
         node.edges[drafter] = edge
-        if chance > node.chance:
-            node.chance = chance
-            if node.children:
-                self._refresh(node)
         return node
 
     def offer(
@@ -120,7 +125,8 @@ class SpeculationTree:
         kept, chance = [self.root], self.root.chance
         for node in kept:
             node.chance /= chance
-            kept += node.children.values()
+            if node.children:
+                kept += node.children.values()
         self.root.parent, self.num_nodes = None, len(kept) - 1
         return path, kept
 
@@ -137,20 +143,23 @@ class SpeculationTree:
                 for drafter in after.edges:
                     self._chances.counts[drafter, "accepted"] += 1
 
-    def judge(self, nodes: Sequence[TreeNode]) -> None:
-        """The target is at these."""
-        counts = self._chances.counts
-        for node in nodes:
-            node.is_judged = True
-            for drafter in node.edges:
-                counts[drafter, "judged"] += 1
 
-    def _refresh(self, top: TreeNode) -> None:
-        """The chances behind a node."""
-        for node in top.subtree():
-            for child in node.children.values():
-                edges = child.edges.items()
-                child.chance = node.chance * max(self._chances.of(*edge) for edge in edges)
+def _raise(top: TreeNode, factor: float) -> None:
+    """Its chance, and those behind it."""
+    for node in top.subtree():
+        node.chance *= factor
+
+
+_chance_of = attrgetter("chance")
+
+
+def likeliest_end(node: TreeNode, floor: float) -> TreeNode:
+    """Where one comes to who goes on to the likeliest of a node's children, that one's likeliest,
+    and so on; or the first on this way that is less likely than `floor`.
+    """
+    while node.children and node.chance >= floor:
+        node = max(node.children.values(), key=_chance_of)
+    return node
 
 
 def likeliest(
@@ -160,45 +169,46 @@ def likeliest(
     before children: (which tree, node). Of each: its root, how many at most, and how deep.
     """
     order, left = count(), [size for _, size, _ in trees]
+    ends = [root.position + depth for root, _, depth in trees]
     heap = [
         (-child.chance, next(order), number, child)
-        for number, (root, _, _) in enumerate(trees)
+        for number, (root, _, depth) in enumerate(trees)
+        if depth
         for child in root.children.values()
+        if child.chance >= floor
     ]
     heapq.heapify(heap)
     while heap:
-        chance, _, number, node = heapq.heappop(heap)
-        if -chance < floor:
-            return
-        root, _, depth = trees[number]
-        if not left[number] or node.position - root.position > depth:
+        _, _, number, node = heapq.heappop(heap)
+        if not left[number]:
             continue
         left[number] -= 1
         yield number, node
-        for child in node.children.values():
-            heapq.heappush(heap, (-child.chance, next(order), number, child))
+        if node.position < ends[number]:
+            for child in node.children.values():
+                if child.chance >= floor:
+                    heapq.heappush(heap, (-child.chance, next(order), number, child))
 
 
 def proposal_of(nodes: Sequence[TreeNode]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Tokens and parents (transport/draft_tree.py) of nodes, each behind its parent; a chain's
     parents are none.
     """
-    at = {id(node): own for own, node in enumerate(nodes)}
-    parents = [at.get(id(node.parent), own) for own, node in enumerate(nodes)]
-    is_chain = all(parent == max(0, own - 1) for own, parent in enumerate(parents))
-    return tuple(node.token for node in nodes), () if is_chain else tuple(parents)
+    at = {node: own for own, node in enumerate(nodes)}
+    parents = [at.get(node.parent, own) for own, node in enumerate(nodes)]
+    is_chain = parents == [0, *range(len(nodes) - 1)][: len(nodes)]
+    return tuple([node.token for node in nodes]), () if is_chain else tuple(parents)
 
 
 def drafters_of(nodes: Sequence[TreeNode]) -> tuple[str, ...]:
     """Whose each one counts as: the client's prediction, else the draft's, else another's."""
-    return tuple(
-        PREDICTION
-        if PREDICTION in node.edges
-        else DRAFT
-        if DRAFT in node.edges
-        else min(node.edges)
-        for node in nodes
-    )
+    return tuple([_drafter_of(node.edges) for node in nodes])
+
+
+def _drafter_of(edges: dict[str, Edge]) -> str:
+    if len(edges) == 1:
+        return next(iter(edges))
+    return next((each for each in (PREDICTION, DRAFT) if each in edges), "") or min(edges)
 
 
 def promised_of(nodes: Sequence[TreeNode]) -> float:

@@ -72,6 +72,9 @@ class Budget(Price):
 
     num_nodes: int = 0
 
+    def least(self, num_tokens: int) -> float:
+        return 0.0
+
     def room(self, num_tokens: int) -> int:
         return self.num_nodes
 

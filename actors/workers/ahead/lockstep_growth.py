@@ -115,8 +115,8 @@ class LockstepGrowth:
         ]
         chosen, _ = worth_judging(candidates, self._price, self._num_tokens)
         self._num_chosen = sum(map(len, chosen))
-        for (_, growing), nodes in zip(followed, chosen, strict=True):
-            growing.tree.judge(nodes)
+        for nodes in chosen:
+            self._grower.chances.judge(nodes)
         found = zip(followed, chosen, strict=True)
         return {turn.grow.seq_id: nodes for (turn, _), nodes in found if nodes}
 

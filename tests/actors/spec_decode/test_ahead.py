@@ -141,7 +141,9 @@ async def test_how_far_a_drawn_chain_goes_depends_on_the_past_only(draft, monkey
     sequence = decoding(**REJECTION)
     chance = draft._chances.of("draft", DRAWN)
     lengths = [length for length in range(1, 17) if chance**length > 0.2]
-    assert draft._chain_length(sequence, 1, draft._prices.price(1)) == len(lengths)
+    assert draft._chain_length(draft._of(sequence), 1, draft._prices.price(1)) == len(lengths)
     tree_of(draft, sequence)
-    assert draft._chain_length(sequence, 1, draft._prices.price(1)) == len(lengths)
-    assert draft._chain_length(decoding(k=3, **REJECTION), 1, draft._prices.price(1)) == 3
+    assert draft._chain_length(draft._of(sequence), 1, draft._prices.price(1)) == len(lengths)
+    draft._followed.clear()
+    own = draft._of(decoding(k=3, **REJECTION))
+    assert draft._chain_length(own, 1, draft._prices.price(1)) == 3

@@ -137,7 +137,7 @@ def test_nodes_are_counted_by_who_offered_them():
     for drafter in ("draft", "ngram", "draft"):  # offered twice is offered once
         first = tree.add(tree.root, 5, drafter, 0)
     tree.add(tree.root, 6, "draft", 0)
-    tree.judge([first])
+    chances.judge([first])
     path, _ = tree.commit([5, 7])
     tree.learn(path)
     assert chances.take_counts() == {
