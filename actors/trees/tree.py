@@ -17,9 +17,6 @@ from outrider.actors.transport.rows import SparseRow
 from outrider.actors.trees.chances import Chances, Edge
 
 
-CHILDLESS: dict[int, "TreeNode"] = {}  # of all that have no children; nothing is put in here
-
-
 class TreeNode:
     """A token, and who expects it behind its parent."""
 
@@ -59,6 +56,9 @@ class TreeNode:
         for node in nodes:
             yield node
             nodes.extend(node.children.values())
+
+
+CHILDLESS: dict[int, TreeNode] = {}  # of all that have no children; nothing is put in here
 
 
 class SpeculationTree:
@@ -194,7 +194,7 @@ def proposal_of(nodes: Sequence[TreeNode]) -> tuple[tuple[int, ...], tuple[int, 
     """Tokens and parents (transport/draft_tree.py) of nodes, each behind its parent; a chain's
     parents are none.
     """
-    at = {node: own for own, node in enumerate(nodes)}
+    at: dict[TreeNode | None, int] = {node: own for own, node in enumerate(nodes)}
     parents = [at.get(node.parent, own) for own, node in enumerate(nodes)]
     is_chain = parents == [0, *range(len(nodes) - 1)][: len(nodes)]
     return tuple([node.token for node in nodes]), () if is_chain else tuple(parents)
