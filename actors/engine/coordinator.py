@@ -186,7 +186,10 @@ class Coordinator:
         )
         times = verdicts.times
         tell = partial(self._tell, choice, num_prompt_tokens, times.total_s, committed - started)
-        self._untold = asyncio.get_running_loop().call_later(HELD_S, tell), tell
+        loop = asyncio.get_running_loop()
+        if any(commit.reason is not None for commit in commits):
+            loop.call_soon(self._delivery.tell_ended)
+        self._untold = loop.call_later(HELD_S, tell), tell
         if self._trace.is_on:
             record_round(
                 self._trace,

@@ -35,6 +35,7 @@ class Commit:
     verdict: VerdictRow
     k_reason: str
     queued_s: float | None
+    is_told: bool = False  # to its reader
 
     def report(self) -> RowReport:
         """For the controller."""
@@ -97,14 +98,26 @@ class Delivery:
         )
         return commits
 
+    def tell_ended(self) -> None:
+        """Those whose sequence has ended: whoever waits for its place is part of the next round."""
+        for commit in self.commits:
+            if commit.live.sequence.state.is_final:
+                self._tell(commit)
+
     def run(self) -> list[Commit]:
         """Tell of all that there are; which those were."""
         commits, self.commits, self._num_counted = self.commits, [], 0
         for commit in commits:
-            try:
-                commit.live.chunk(commit.delta())
-            except Exception as error:  # a bug of ours, or a library's: the others' texts go on
-                log.exception("sequence %d could not be told", commit.live.sequence.seq_id)
-                message = f"The answer could not be continued: {type(error).__name__}: {error}"
-                self._streams.fail_reader(commit.live, OutriderError(message))
+            self._tell(commit)
         return commits
+
+    def _tell(self, commit: Commit) -> None:
+        if commit.is_told:
+            return
+        commit.is_told = True
+        try:
+            commit.live.chunk(commit.delta())
+        except Exception as error:  # a bug of ours, or a library's: the others' texts go on
+            log.exception("sequence %d could not be told", commit.live.sequence.seq_id)
+            message = f"The answer could not be continued: {type(error).__name__}: {error}"
+            self._streams.fail_reader(commit.live, OutriderError(message))

@@ -42,9 +42,14 @@ class NgramDrafter:
             recent = [*self._ids, *ids][-self._window :]
             self._ids, self._last, self._before = [], {}, []
             ids = recent
-        for token in ids:
-            self._index_end()
-            self._ids.append(token)
+        known, last, before = self._ids, self._last, self._before
+        for token in ids:  # something follows the pair that they end with: it is entered
+            end, earlier = len(known), 0
+            if end >= PAIR:
+                pair = (known[-2], known[-1])
+                earlier, last[pair] = last.get(pair, 0), end
+            before.append(earlier)
+            known.append(token)
 
     def end(self) -> None:
         """Nothing is kept."""
@@ -57,15 +62,6 @@ class NgramDrafter:
         # A copy that reaches its own end goes on with itself: text that loops.
         repeats = -(-max_tokens // len(tokens))
         return copied((tokens * repeats)[:max_tokens], agreed)
-
-    def _index_end(self) -> None:
-        """Enter the pair that the ids end with, now that something follows it."""
-        end, before = len(self._ids), 0
-        if end >= PAIR:
-            pair = (self._ids[-2], self._ids[-1])
-            before = self._last.get(pair, 0)
-            self._last[pair] = end
-        self._before.append(before)
 
     def _best_place(self) -> tuple[int, int]:
         """The position after the best earlier match of the last ids, 0 if there is none; and how

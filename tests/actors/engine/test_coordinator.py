@@ -112,6 +112,28 @@ async def test_closing_a_stream_frees_its_place_and_disturbs_nobody():
     assert closed == {1, 2, 3} or closed == {1, 2}  # the unread one may never have been opened
 
 
+async def test_readers_do_not_wait_for_what_goes_before_the_next_round(monkeypatch):
+    """Another sequence has ended, and the target is slow to let go of it."""
+    async with Bench() as bench:
+        close_left = bench.coordinator._target.close_left
+        may_go_on = asyncio.Event()
+
+        async def slow():
+            if bench.coordinator._target._streams.left:
+                await may_go_on.wait()
+            await close_left()
+
+        monkeypatch.setattr(bench.coordinator._target, "close_left", slow)
+        short, long = bench.submit(max_tokens=1), bench.submit((4, 5), max_tokens=30)
+        ended = [chunk async for chunk in short]
+        first = await long.__anext__()
+        assert not may_go_on.is_set()
+        assert ended[-1].finish_reason is FinishReason.LENGTH
+        may_go_on.set()
+        ids = [*first.token_ids, *[i async for chunk in long for i in chunk.token_ids]]
+        assert ids == toy.continuation((4, 5), 30)
+
+
 async def test_a_failing_draft_costs_speed_only():
     async with Bench(k=4) as bench:
         stream = bench.submit(max_tokens=30)

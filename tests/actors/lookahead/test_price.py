@@ -76,6 +76,26 @@ def test_what_is_made_is_known_though_every_round_has_prompts():
     assert crowded.price(1).of(4) == pytest.approx(alone.price(1).of(4), rel=0.25)
 
 
+@pytest.mark.parametrize("seconds_of", [flat, steep, stepped], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("num_tokens", [1, 3, 8, 20])
+def test_below_the_least_price_nothing_is_worth_its_place(seconds_of, num_tokens):
+    """Against all of them; where a step leaves room that costs nothing, next to nothing is lost."""
+    prices, rng = PriceController(), random.Random(num_tokens)
+    told(prices, seconds_of, [0, 1, 2, 4, 7, 12, 20, 31], accepted=3, rounds=400)
+    price = prices.price(1)
+    least = price.least(num_tokens)
+    assert 0 <= least <= price.of(num_tokens) + 1e-9 or seconds_of is stepped
+    for _ in range(200):
+        chances = sorted((rng.random() ** 3 for _ in range(30)), reverse=True)
+        seen = [chance for chance in chances if chance >= least]
+        (size, worth), (most, found) = price.worth(seen, num_tokens), price.worth(chances, num_tokens)
+        assert size <= most
+        free = sum(chances[len(seen) : most])
+        assert found - worth <= free + 1e-9
+        if seconds_of is not stepped:
+            assert found - worth < 0.01
+
+
 def test_a_step_is_looked_beyond():
     """The eighth token costs a forward more, and the seven behind it nothing."""
     prices = PriceController()
