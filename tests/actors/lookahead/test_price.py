@@ -88,7 +88,10 @@ def test_below_the_least_price_nothing_is_worth_its_place(seconds_of, num_tokens
     for _ in range(200):
         chances = sorted((rng.random() ** 3 for _ in range(30)), reverse=True)
         seen = [chance for chance in chances if chance >= least]
-        (size, worth), (most, found) = price.worth(seen, num_tokens), price.worth(chances, num_tokens)
+        (size, worth), (most, found) = (
+            price.worth(seen, num_tokens),
+            price.worth(chances, num_tokens),
+        )
         assert size <= most
         free = sum(chances[len(seen) : most])
         assert found - worth <= free + 1e-9
