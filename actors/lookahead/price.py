@@ -29,9 +29,9 @@ class Price:
         return max(0.0, self.rate * (curve.at(num_tokens + more) - curve.at(num_tokens)) / more)
 
     def least(self, num_tokens: int) -> float:
-        """Of one more behind so many, in the forward that makes it cheapest: since a curve has steps,
-        a place may be worth it at less than its own price. What is less likely than this is not
-        looked at, though behind a step its place may be free.
+        """Of one more behind so many, in the forward that makes it cheapest. A curve has steps: a
+        place may be worth it at less than its own price. What is less likely than this is not
+        looked at, though its place may be free, behind a step.
         """
         if not self.rate:
             return 0.0
