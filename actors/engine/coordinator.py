@@ -35,7 +35,7 @@ from outrider.actors.text.stopping_criteria import StoppingCriteria
 from outrider.actors.transport.messages import VerifyReply
 from outrider.actors.transport.rows import VerdictRow
 
-HELD_S = 0.005  # that nobody is told of a round, while the target has no other
+HELD_S = 0.005  # at most, until a round is told of, while the target has no other
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class Coordinator:
             )
 
     def _tell_soon(self) -> None:
-        """As soon as the target is at its next round: that it waits for goes first."""
+        """Once the target is at its next round: what it waits for goes first."""
         if self._untold is not None:
             (due, tell), self._untold = self._untold, None
             due.cancel()

@@ -27,10 +27,9 @@ class Followed:
     nodes: dict[int, TreeNode] = field(default_factory=dict)  # of this tree, by the draft's names
     positions: dict[int, int] = field(default_factory=dict)  # of what was committed, by name too
     unlearned: list[list[TreeNode]] = field(default_factory=list)  # paths that came true
-    passed: list[TreeNode] = field(
-        default_factory=list
-    )  # nodes on those, since names were looked at
-    kept: list[TreeNode] = field(default_factory=list)  # and all that is left of the tree, if any
+    # Since the draft's names were last looked up: what came true, and what is left of the tree.
+    passed: list[TreeNode] = field(default_factory=list)
+    kept: list[TreeNode] = field(default_factory=list)
     is_opened: bool = False  # on the draft
     is_told: bool = False  # to grow it
     is_stopped: bool = False  # the draft does not follow it any more
