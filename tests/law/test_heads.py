@@ -209,6 +209,7 @@ async def test_trees_as_large_as_they_may_be(engine_of, wrong, kind, monkeypatch
     monkeypatch.setattr(scheduler, "MAX_ROW_NODES", MAX_NODES)
     monkeypatch.setattr(choosing, "FLOOR", 0.0)
     monkeypatch.setattr(Price, "room", lambda self, num_tokens: None)
+    monkeypatch.setattr(Price, "least", lambda self, num_tokens: 0.0)
     monkeypatch.setattr(Price, "worth", lambda self, chances, num_tokens: (len(chances), 1.0))
     chunk, sizes = target_worker._chunk, []
     monkeypatch.setattr(
