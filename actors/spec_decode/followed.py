@@ -27,9 +27,7 @@ class Followed:
     nodes: dict[int, TreeNode] = field(default_factory=dict)  # of this tree, by the draft's names
     positions: dict[int, int] = field(default_factory=dict)  # of what was committed, by name too
     unlearned: list[list[TreeNode]] = field(default_factory=list)  # paths that came true
-    # Since the draft's names were last looked up: what came true, and what is left of the tree.
-    passed: list[TreeNode] = field(default_factory=list)
-    kept: list[TreeNode] = field(default_factory=list)
+    kept: list[TreeNode] = field(default_factory=list)  # all of the tree, if `nodes` is older
     is_opened: bool = False  # on the draft
     is_told: bool = False  # to grow it
     is_stopped: bool = False  # the draft does not follow it any more
@@ -59,7 +57,7 @@ class Followed:
         """Another draft has names of its own."""
         self.is_opened = self.is_told = self.is_stopped = False
         self.nodes, self.positions = {}, {}
-        self.passed, self.kept = [], []
+        self.kept = []
         for node in self.tree.root.subtree():
             node.name, node.row = 0, None
 
@@ -70,17 +68,11 @@ class Followed:
             return
         path, self.kept = self.tree.commit(self.sequence.since(known))
         self.unlearned.append(path)
-        self.passed += path
-
-    def _recall(self) -> None:
-        """What the draft's names stand for by now."""
-        self.nodes = {node.name: node for node in self.kept if node.name}
-        for node in self.passed:
+        for node in path:
             if node.name:
                 self.positions[node.name] = node.position
         while len(self.positions) > NUM_REMEMBERED:
             del self.positions[next(iter(self.positions))]
-        self.kept, self.passed = [], []
 
     def learn(self) -> None:
         """From what was committed, once there is time."""
@@ -97,7 +89,8 @@ class Followed:
         """Hang each node where it belongs by now; drop it where that has gone."""
         self.catch_up()
         if self.kept:
-            self._recall()
+            self.nodes = {node.name: node for node in self.kept if node.name}
+            self.kept = []
         root, nodes, positions = self.tree.root, self.nodes, self.positions
         told, rows = zip(row.parents, row.tokens, row.edges, strict=True), iter(row.rows)
         for name, (parent, token, edge) in enumerate(told, row.first):
