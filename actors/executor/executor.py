@@ -78,18 +78,12 @@ class ProcessExecutor:
 
     is_inline = False
 
-    def __init__(self, is_pinned: bool = True, keeps_off: bool = False) -> None:
-        """
-        is_pinned: give target and draft cores of their own, where there are enough.
-        keeps_off: keep the thread that starts a target, and those it starts from then on, off the
-            target's own cores until the executor is closed. Nobody disturbs a forward then; for a
-            process that does nothing else.
-        """
+    def __init__(self, is_pinned: bool = True) -> None:
+        """is_pinned: give target and draft cores of their own, where there are enough."""
         self.is_parallel = num_cores() > 1
         # Each worker takes the first one, so more do not help.
         self.shares_device: bool | None = True if num_gpus() else None
         self._is_pinned = is_pinned
-        self._keeps_off = keeps_off
         self._spawner = WorkerSpawner()
         self._clients: dict[str, WorkerClient] = {}
 
@@ -104,10 +98,7 @@ class ProcessExecutor:
         await self._drop_client(spec.role)
         is_alone = not spec.is_pair
         own = self.own_cores(spec.role, spec.num_threads) if is_alone else ()
-        # Where it has none of its own it began on those of our thread.
         address = await self._spawner.start(spec, cores=own or tuple(cores()))
-        if self._keeps_off and own and spec.role == "target":
-            os.sched_setaffinity(0, cores() - set(own))
         client = self._clients[spec.role] = await SocketWorkerClient.open(address)
         return client
 
@@ -123,8 +114,6 @@ class ProcessExecutor:
         for role in list(self._clients):
             await self._drop_client(role)
         await self._spawner.close()
-        if self._keeps_off and cores():
-            os.sched_setaffinity(0, cores())
 
 
 def cores_of(role: str, num_threads: int) -> tuple[int, ...]:

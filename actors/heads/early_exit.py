@@ -38,10 +38,16 @@ class EarlyExitRunner(HeadRunner):
     def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
         check(chunks, self.num_embeddings, self.context_len)
         self.pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
-        left = [rest for chunk in chunks if (rest := self._copied(chunk))]
-        if not left:
-            return torch.empty(0, self.vocab_size)
-        return forward(self._target.model, self.pool, left, num_layers=self._num_layers)
+        lengths = [(chunk.cache, chunk.cache.len) for chunk in chunks]
+        try:
+            left = [rest for chunk in chunks if (rest := self._copied(chunk))]
+            if not left:
+                return torch.empty(0, self.vocab_size)
+            return forward(self._target.model, self.pool, left, num_layers=self._num_layers)
+        except Exception:
+            for cache, length in lengths:  # as `forward` has it: an error changes nothing
+                cache.len = length
+            raise
 
     def _copied(self, chunk: Segment) -> Segment | None:
         """What the target has of its text is taken over; what is left to compute, if anything."""

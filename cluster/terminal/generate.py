@@ -107,7 +107,7 @@ async def _run(config: Config, args: GenerateArgs) -> None:
     from outrider.actors.engine.engine import Engine
     from outrider.cluster.deploy.settings import engine_config
 
-    executor = ProcessExecutor(keeps_off=True) if args.is_apart else InlineExecutor()
+    executor = ProcessExecutor() if args.is_apart else InlineExecutor()
     engine = await Engine.start(engine_config(config), executor, report)
     try:
         await _write(engine, args)

@@ -171,7 +171,7 @@ async def compare(args):
             } | settings
             if name == "ahead" and args.trace:
                 config["trace"] = args.trace
-            executor = ProcessExecutor(keeps_off=True) if is_apart else InlineExecutor()
+            executor = ProcessExecutor() if is_apart else InlineExecutor()
             engine = await Engine.start(
                 EngineConfig(args.target, args.draft, EngineOptions(**config)), executor
             )

@@ -184,7 +184,7 @@ async def measured(folder, tokens):
         max_batch=NUM_ROWS,
         drafters=("prediction",),
     )
-    executor = ProcessExecutor(keeps_off=True)
+    executor = ProcessExecutor()
     engine = await Engine.start(EngineConfig(folder, None, options), executor)
     heap.freeze()  # as a replica does
     try:

@@ -39,7 +39,7 @@ from pathlib import Path
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
 import torch
-from simulator.machines import MACHINES, PAIRS, WITH_HEAD, Machine, Table, scaled
+from simulator.machines import MACHINES, OF_RUNNER, PAIRS, WITH_HEAD, Machine, Table, scaled
 from simulator.policies import ALL, OF_HEADS, POLICIES, Setting, present
 from simulator.texts import DEMO, HEADS, MODELLED, NAMES, OF_SMOLLM2, Texts
 from simulator.world import World
@@ -51,7 +51,7 @@ CHOOSE_FIRST, CHOOSE = 60, 300  # rounds in which a setting is chosen
 FIRST, ROUNDS = 500, 1000  # in which a policy is measured: those before do not count, it may learn
 QUICK = 4  # times fewer rounds, but for the first
 SHOWN = ("lockstep", "ahead", "fixed budget", "head alone", "copies alone", "present")
-ONE = tuple(name for name in MACHINES if name not in (*PAIRS, *WITH_HEAD, "loaded"))
+ONE = tuple(name for name in MACHINES if name not in (*PAIRS, *OF_RUNNER, *WITH_HEAD, "loaded"))
 TARGETS = ("cpu-2", "h100-8b/1b")  # machines of which the draft's part is left out
 USUAL = {  # text → (machines, rows, temperatures), those that take longest first
     "mixed": ((("cpu-2", "h100-8b/1b", "one-gpu"), (8,), (0, 1)),),
@@ -222,7 +222,7 @@ async def serving(**options):
 
     options |= {"numerics": "exact", "is_colocated": False, "num_threads": 1}
     config = EngineConfig(DEMO / "target", DEMO / "draft", EngineOptions(**options))
-    engine = await Engine.start(config, ProcessExecutor(keeps_off=True))
+    engine = await Engine.start(config, ProcessExecutor())
     try:
         yield engine
     finally:

@@ -47,6 +47,18 @@ def flat(ms: float, until: int, ms_more: float, context_ns: float = 0.0) -> Curv
     return Table(tuple(dict.fromkeys(points)), context_ns)
 
 
+def as_run(gigabytes: float, num_layers: int) -> Curve:
+    """Of this project's runner, by its steps of an 8B-shaped model (15.0 GB, 32 layers) on an H100
+    as they were measured (tests/gpu/results/2026-11-27.md, 18c0c48, 512 tokens of context: 8.50 ms
+    for 1 token, 9.20 for 6, and for 16 texts 10.3 of a token each, 12.2 of 6). Weights are read at
+    2.54 TB/s; what a layer takes beside, and what tokens and context add, goes by their number.
+    """
+    layers = num_layers / 32
+    first = gigabytes / 2.54 + 1.96 * layers + 0.64
+    more = ((1, 0.0), (6, 0.7), (16, 1.4), (96, 3.35))
+    return Table(tuple((at, first + ms * layers) for at, ms in more), 50.0 * layers)
+
+
 def stretches(seed: int, seconds: float, mean_s: float) -> tuple[tuple[float, float], ...]:
     """Gone for half of the time, for `mean_s` on average."""
     draw, found, at = random.Random(seed), [], 0.0
@@ -76,6 +88,13 @@ HOP_S = 0.00005
 H100_14B, H100_HALF = flat(10.4, 64, 0.047, 110.0), flat(0.65, 64, 0.002, 7.0)
 H100_7B, H100_1B1 = flat(5.5, 64, 0.025, 73.0), flat(1.05, 64, 0.0037, 25.0)
 H100_3B = flat(2.6, 64, 0.011, 64.0)
+# The same pairs' steps by what our runner took. Its layers of ten launches were not run by then.
+AS_RUN = {
+    "8b/1b": (as_run(15.0, 32), as_run(2.47, 16)),
+    "14b/0.5b": (as_run(28.0, 48), as_run(1.0, 24)),
+    "7b/1.1b": (as_run(13.5, 32), as_run(2.2, 22)),
+    "3b/1b": (as_run(6.4, 28), as_run(2.47, 16)),
+}
 # An EAGLE-3 head of the 8B: a layer of its 32, and 32,000 rows of logits.
 H100_HEAD = flat(0.45, 64, 0.0015, 2.3)
 # Measured on two vCPUs with AVX2, the demo's: 0.145 ms where a forward of the target took 1.49.
@@ -131,10 +150,15 @@ MACHINES = {
         Machine(
             "far-draft", H100_8B, H100_1B, HOP_S, "h100-8b/1b, 1 ms to the draft", draft_hop_s=0.001
         ),
+        *(
+            Machine(f"h100-{pair} as run", *curves, HOP_S, "a model, from our runner's own steps")
+            for pair, curves in AS_RUN.items()
+        ),
     )
 }
 
 
+OF_RUNNER = tuple(f"h100-{pair} as run" for pair in AS_RUN)
 WITH_HEAD = ("cpu-1-head", "h100-8b-head")
 PAIRS = ("h100-14b/0.5b", "h100-7b/1.1b", "h100-3b/1b")  # of which acceptance is made up
 

@@ -16,7 +16,7 @@ NUM_PROMPTS = 12
 MAX_TOKENS = 96
 HEADS = {"questions, head": "questions", "held-out, head": "held-out"}  # the demo's EAGLE-3
 NAMES = ("questions", "held-out", "wrong", "mixed", "chat", "edits")
-MODELLED = {"agrees 0.7": 0.7, "agrees 0.8": 0.8, "agrees 0.9": 0.9}  # drafts that are made up
+MODELLED = {f"agrees {share}": share for share in (0.7, 0.8, 0.85, 0.9)}  # drafts made up
 OF_SMOLLM2 = ("chat", "edits")
 BEGINNINGS = ("The Python tutorial says that", "This module provides", "class ", "import ")
 # Where the code comes from that is to be repeated: the answer may be copied from it.

@@ -60,21 +60,18 @@ async def test_a_worker_takes_its_predecessors_place(executor, folders):
 
 
 @pytest.mark.usefixtures("imported_once")
-async def test_nobody_disturbs_the_target(folders):
-    """Its thread has cores that ours keeps off, until the executor is closed; a draft of another
-    engine is none the worse for it.
-    """
+async def test_a_target_has_cores_of_its_own(folders):
+    """This process, and a draft of another engine, may use all."""
     all_cores, own = os.sched_getaffinity(0), set(cores_of("target", 1))
-    first, second = ProcessExecutor(keeps_off=True), ProcessExecutor(is_pinned=False)
+    first, second = ProcessExecutor(), ProcessExecutor(is_pinned=False)
     target = await first.start(replace(SPEC, role="target"))
-    assert os.sched_getaffinity(0) == all_cores - own
+    assert os.sched_getaffinity(0) == all_cores
     draft = await second.start(SPEC)
     assert os.sched_getaffinity(target.pid) == (own or all_cores)
     assert os.sched_getaffinity(draft.pid) == all_cores
     assert second.is_parallel == first.is_parallel == (len(all_cores) > 1)
     await second.close()
     await first.close()
-    assert os.sched_getaffinity(0) == all_cores
 
 
 @pytest.mark.usefixtures("imported_once")

@@ -79,3 +79,16 @@ def test_a_tree_alone_has_no_text_before_it(fed):
     early.forward([Segment(own, TEXT[:11], 0)])
     early.forward([Segment(own, [TEXT[11], 50, 51], 3, [-1, 0, 0])])
     assert fed == [[[TEXT[11], 50, 51]]]
+
+
+def test_an_error_changes_nothing(monkeypatch):
+    target = Runner(from_model(architectures.build("llama")), num_tokens=256)
+    early, own = after(target, len(TEXT))
+
+    def failing(*asked, **how):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(early_exit, "forward", failing)
+    with pytest.raises(RuntimeError):
+        early.forward([Segment(own, TEXT, 1)])
+    assert own.len == 0
