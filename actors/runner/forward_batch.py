@@ -18,7 +18,7 @@ NO_ROWS = np.zeros(1, np.int64)
 TOKEN_ID, POSITION, SLOT, CHAIN_END, PATH, WRITE = range(6)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes three times as long to make
 class Segment:
     """New tokens of one sequence: prompt, decode, or a proposal, 0 <= num_logits <= len(tokens).
 
@@ -79,8 +79,8 @@ class ForwardBatch:
 
     tokens: I64  # [T, 6] id, position, slot, chain end, path offset, write row
     paths: I64  # pool rows of tree ancestors, root first, each token its own run
-    places: I64  # the same rows, counted from the cache's first
-    own: I64  # [T] each token's row, likewise
+    nodes: I64  # the same, counted from each tree's first
+    own: I64  # [T] each token's row, counted from its cache's first
     wanted: list[int]  # indices of the tokens whose logits are returned
     has_trees: bool
 
@@ -109,21 +109,23 @@ def check(chunks: Sequence[Segment], vocab_size: int, context_len: int) -> None:
 def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
     """The step's table; the pages must be reserved."""
     ids, positions, slots, ends, own, wanted = (list[int]() for _ in range(6))
-    seen, seen_slots, offsets = (list[int]() for _ in range(3))  # of tokens of trees
+    seen, seen_slots, roots, offsets = (list[int]() for _ in range(4))  # of tokens of trees
     for chunk in chunks:
-        slot, base, num, begin = chunk.cache.slot, chunk.cache.len, len(chunk.tokens), len(ids)
-        num_chain = num if not chunk.parents else max(0, chunk.first - base)
+        cache, parents, num, begin = chunk.cache, chunk.parents, len(chunk.tokens), len(ids)
+        slot, base = cache.slot, cache.len
+        num_chain = max(0, chunk.first - base) if parents else num
         positions += range(base, base + num_chain)
         ends += range(base + 1, base + num_chain + 1)
         offsets += [0] * num_chain  # nobody reads it
-        if chunk.parents:
+        if parents:
             root, num_seen = chunk.first, len(seen)
-            for run in _runs(chunk.parents, root)[num_chain - num :]:
+            for run in _runs(parents)[num_chain - num :]:
                 positions.append(root + len(run) - 1)
                 offsets.append(len(seen))
                 seen += run
             ends += [root] * (num - num_chain)
             seen_slots += [slot] * (len(seen) - num_seen)
+            roots += [root] * (len(seen) - num_seen)
         ids += chunk.tokens
         slots += [slot] * num
         own += range(base, base + num)
@@ -132,16 +134,16 @@ def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
     table[:, TOKEN_ID], table[:, POSITION], table[:, SLOT] = ids, positions, slots
     table[:, CHAIN_END], table[:, PATH] = ends, offsets
     table[:, WRITE] = pool.rows_of(table[:, SLOT], there)
-    places = paths = NO_ROWS
+    nodes = paths = NO_ROWS
     if seen:
-        places = np.array(seen, np.int64)
-        paths = pool.rows_of(np.array(seen_slots, np.int64), places)
-    return ForwardBatch(table, paths, places, there, wanted, has_trees=bool(seen))
+        nodes, slots_of, roots_of = np.array((seen, seen_slots, roots), np.int64)
+        paths = pool.rows_of(slots_of, nodes + roots_of)
+    return ForwardBatch(table, paths, nodes, there, wanted, has_trees=bool(seen))
 
 
-def _runs(parents: Sequence[int], root: int) -> list[list[int]]:
-    """The rows of every node of a tree and its ancestors, root first."""
+def _runs(parents: Sequence[int]) -> list[list[int]]:
+    """Of every node of a tree its ancestors, root first, and itself."""
     runs: list[list[int]] = []
-    for at, parent in enumerate(parents, root):
-        runs.append([at] if parent < 0 else [*runs[parent], at])
+    for node, parent in enumerate(parents):
+        runs.append([node] if parent < 0 else [*runs[parent], node])
     return runs

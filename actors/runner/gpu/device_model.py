@@ -136,12 +136,12 @@ class DeviceModel:
 
     def suits(self, step: ForwardBatch) -> bool:
         """Whether the kernels can do it: trees are small and within every window."""
-        if not step.has_trees:
+        if num_nodes(step) > MAX_NODES:
+            return False
+        if not step.has_trees or self._windows == {0}:
             return True
         tokens = step.tokens
         in_tree = tokens[tokens[:, CHAIN_END] <= tokens[:, POSITION]]
-        if num_nodes(step) > MAX_NODES:
-            return False
         depth = int((in_tree[:, POSITION] - in_tree[:, CHAIN_END]).max()) + 1
         root = int(in_tree[:, CHAIN_END].min())
         return all(w == 0 or depth <= w or (w < 0 and root >= -w) for w in self._windows)

@@ -68,23 +68,18 @@ def masks_of(step: ForwardBatch) -> npt.NDArray[np.int32]:
     """Which nodes behind its chain's end a token sees: a bit each, [T, WORDS]."""
     tokens = step.tokens
     masks = np.zeros((len(tokens), WORDS), np.uint32)
-    depth = tokens[:, POSITION] - tokens[:, CHAIN_END] + 1
-    trees = np.flatnonzero(depth > 0)
-    if len(trees):
-        depth = depth[trees]
-        of_token = np.repeat(trees, depth)
-        nth = np.arange(len(of_token)) - np.repeat(np.cumsum(depth) - depth, depth)
-        nodes = step.places[np.repeat(tokens[trees, PATH], depth) + nth] - np.repeat(
-            tokens[trees, CHAIN_END], depth
-        )
-        bits = np.left_shift(np.uint32(1), (nodes & 31).astype(np.uint32))
-        np.bitwise_or.at(masks, (of_token, nodes >> 5), bits)
+    if step.has_trees:
+        in_trees = (tokens[:, CHAIN_END] <= tokens[:, POSITION]).nonzero()[0]
+        runs, bits = tokens[in_trees, PATH], (1 << (step.nodes & 31)).astype(np.uint32)
+        for word in range(-(-num_nodes(step) // 32)):
+            of_word = np.where(step.nodes >> 5 == word, bits, 0)
+            masks[in_trees, word] = np.add.reduceat(of_word, runs)
     return masks.view(np.int32)
 
 
 def num_nodes(step: ForwardBatch) -> int:
-    """Of the largest tree: how far behind its chain's end a token sees."""
-    return int((step.own - step.tokens[:, CHAIN_END]).max()) + 1
+    """Of the largest tree."""
+    return int(step.nodes.max()) + 1 if step.has_trees else 0
 
 
 @dataclass(frozen=True, slots=True)
