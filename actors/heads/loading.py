@@ -117,15 +117,14 @@ def _early_exit(value: str, target: Runner, min_score: float) -> LoadedHead:
         )
     tried = [int(value)] if value else sorted({max(1, round(num_layers * at)) for at in EXITS})
     text = probe_text(target, set())
-    num_tokens = target.pool.num_pages * target.pool.page_size
     scored = []
     for num in tried:
-        share = exit_share(EarlyExitRunner(target, num, text.ids.numel() * 2), text)
+        share = exit_share(EarlyExitRunner(target, num), text)
         scored.append((_gain(share, num / num_layers), num, share))
     scored.sort(key=lambda found: (found[2] < min_score, -found[0]))
     found = tuple((f"the first {num} of {num_layers} layers", share) for _, num, share in scored)
     _check(EARLY_EXIT, found, min_score)
-    return LoadedHead(EarlyExitRunner(target, scored[0][1], num_tokens), EARLY_EXIT, found)
+    return LoadedHead(EarlyExitRunner(target, scored[0][1]), EARLY_EXIT, found)
 
 
 def _gain(share: float, cost: float) -> float:

@@ -22,6 +22,7 @@ class PooledRunner(ABC):
     num_embeddings: int  # ids that it can take in
     # Whether rows of guesses that came true are those that it would compute of them again.
     keeps_guesses = True
+    has_text = True  # whether it keeps rows of the text, and catches up with what is committed
     computes_text = True  # whether what is committed takes time in a step, as guesses do
     max_depth = 1 << 30  # behind the last committed token: what stands deeper has no logits
     num_places = 1  # behind a tree's root, one after another, of which one forward tells

@@ -61,6 +61,7 @@ class ColocatedWorker:
                 self._draft = None
                 return self._target.handle(message)
             case _:
+                self._give_back()
                 return self._target.handle(message)
 
     def compile(self, message: Compile) -> Done:
@@ -78,6 +79,7 @@ class ColocatedWorker:
                 self._fail()
 
     def reset(self) -> None:
+        self._give_back()
         self._target.reset()
         if self._draft is not None:
             self._draft.reset()
@@ -90,6 +92,11 @@ class ColocatedWorker:
             raise ProtocolViolation("Got a message for the draft, which is elsewhere now")
         return self._draft
 
+    def _give_back(self) -> None:
+        """The target's caches hold its texts and nothing else."""
+        if isinstance(self._draft, HeadWorker):
+            self._draft.give_back()
+
     def _fail(self) -> None:
         """It costs speed only."""
         log.exception("the draft of the pair failed")
@@ -98,6 +105,7 @@ class ColocatedWorker:
     def _round(self, message: Round) -> RoundReply:
         chosen = self._chosen(message)
         rows = tuple(_with_nodes(row, chosen.get(row.seq_id)) for row in message.verify.rows)
+        self._give_back()
         verdicts = self._target.handle(Verify(rows, message.verify.prefill))
         assert isinstance(verdicts, VerifyReply)
         told = tuple(

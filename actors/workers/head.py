@@ -4,10 +4,16 @@ from functools import partial
 
 import msgspec
 
+from outrider.actors.heads.early_exit import EarlyExitRunner
 from outrider.actors.heads.loading import LoadedHead
+from outrider.actors.runner.kv.pool import PageTable
+from outrider.actors.transport.rows import GrowRow
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.target import TargetWorker
+
+
+NOWHERE = PageTable(-1, is_open=False)
 
 
 class HeadWorker(DraftWorker):
@@ -19,7 +25,7 @@ class HeadWorker(DraftWorker):
             target.backend,
             msgspec.structs.replace(target.description, role="draft", model=head.kind),
             target.runner.vocab_size,
-            shares_pages=shares_pages,
+            shares_pages=shares_pages and head.runner.has_text,
             clock=target.clock,
             drafter=head.kind,
         )
@@ -28,3 +34,21 @@ class HeadWorker(DraftWorker):
     def opened(self, sequence: WorkerSequence) -> None:
         super().opened(sequence)
         self._head.follow(sequence.cache, partial(self._target.cache_of, sequence.row.seq_id))
+        if not self._head.has_text:
+            self._head.close(sequence.cache)
+
+    def grow(self, row: GrowRow) -> None:
+        if isinstance(self._head, EarlyExitRunner):
+            sequence, cache = self.find(row.seq_id), self._target.cache_of(row.seq_id)
+            sequence.cache = NOWHERE if cache is None else cache
+            if cache is not None:
+                self._head.lend(cache)
+        super().grow(row)
+
+    def give_back(self) -> None:
+        """Before the target goes on: what lies in its caches."""
+        if isinstance(self._head, EarlyExitRunner):
+            self.grower.start_over()
+            for sequence in self._sequences.values():
+                sequence.cache = NOWHERE
+            self._head.give_back()

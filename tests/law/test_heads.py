@@ -260,7 +260,7 @@ async def test_news_of_an_earlier_round(engine_of, wrong, kind, monkeypatch):
 
 
 async def test_an_early_exit_computes_no_prompt(right, monkeypatch):
-    """It takes over what the target has of it, chunk by chunk."""
+    """Keys and values of its layers are the target's own."""
     forward, sizes = early_exit.forward, []
 
     def told(model, pool, chunks, **how):

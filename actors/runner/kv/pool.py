@@ -219,23 +219,6 @@ class KvPool:
             for rows in pools:
                 rows[target] = rows[source]
 
-    def copy_from(self, other: "KvPool", sources: I64, targets: I64) -> None:
-        """Copy rows of another pool, whose first layers are as ours, onto rows of this one."""
-        if other.moves:
-            other.moves.make()
-        if self.device.type == "cpu" and self._dtype is torch.float32:  # NumPy takes microseconds
-            for number in range(len(self.keys)):
-                for rows, known in zip(self.layer(number), other.layer(number), strict=True):
-                    rows[targets] = known[sources]
-            return
-        source, target = (torch.from_numpy(rows).to(self.device) for rows in (sources, targets))
-        stores = (
-            *zip(self.keys, other.keys, strict=False),
-            *zip(self.values, other.values, strict=False),
-        )
-        for ours, theirs in stores:
-            ours.flatten(0, 1)[target] = theirs.flatten(0, 1)[source]
-
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
     """On the CPU its memory is taken when it is first written: NumPy asks for zeros, torch writes

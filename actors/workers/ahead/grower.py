@@ -95,6 +95,13 @@ class Grower:
         self._trees.pop(seq_id, None)
         self._untold = [row for row in self._untold if row.seq_id != seq_id]
 
+    def start_over(self) -> None:
+        """Rows of guesses are gone, of all trees."""
+        for growing in self._trees.values():
+            for node in growing.fed:
+                node.place = -1
+            growing.fed, growing.hungry = [], [growing.tree.root]
+
     @property
     def num_places(self) -> int:
         """That a step tells of behind a root."""
@@ -176,11 +183,12 @@ class Grower:
         for growing in self._trees.values():
             if growing.is_over:
                 continue
-            size = 0 if growing.fed else growing.first - growing.sequence.cache.len
-            cache = growing.sequence.cache
+            cache, has_text = growing.sequence.cache, self._runner.has_text
+            size = growing.first - cache.len if has_text and not growing.fed else 0
             reach = self._runner.reach(cache)
             if size > room or growing.is_waiting or reach <= growing.first:
-                if (most := min(size, room, num_behind, reach - cache.len)) > 0:
+                most = min(size, room, num_behind, reach - cache.len)
+                if most > 0:
                     behind = growing.sequence.ids[cache.len :][:most]
                     growths.append(Growth(growing, Segment(cache, behind, 0), []))
                     num_behind -= most
@@ -297,6 +305,10 @@ class Grower:
 
         Commits give back what trees hold; where there are none, that text is not followed.
         """
+        if not self._runner.has_text:
+            for growth in growths:
+                growth.growing.is_over = True
+            return
         for growth in growths:
             growth.growing.hungry += growth.nodes
         if grown := [growth.growing for growth in growths if growth.growing.fed]:

@@ -1,94 +1,106 @@
-"""What the target has computed of a text is not computed again, and makes the same bits."""
+"""Guesses stand in the target's caches for a while, and leave no trace."""
 
 import architectures
 import pytest
 import torch
 
-from outrider.actors.heads import early_exit
+from outrider.actors.errors import PoolExhausted
 from outrider.actors.heads.early_exit import EarlyExitRunner
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 
 LAYERS, TEXT = 2, [3, 14, 15, 9, 26, 5, 35, 8, 9, 79, 32, 38]
+TREE, PARENTS = [TEXT[-1], 40, 41, 42, 43, 44], [-1, 0, 0, 1, 3, 4]
 
 
-@pytest.fixture
-def fed(monkeypatch):
-    """The tokens of each forward of its."""
-    forward, found = early_exit.forward, []
-
-    def told(model, pool, chunks, **how):
-        found.append([list(chunk.tokens) for chunk in chunks])
-        return forward(model, pool, chunks, **how)
-
-    monkeypatch.setattr(early_exit, "forward", told)
-    return found
-
-
-def after(target, num):
-    """An early exit and its cache, of a text whose first tokens the target has."""
-    cache = target.open()
-    if num:
-        target.forward([Segment(cache, TEXT[:num], 0)])
-    early = EarlyExitRunner(target, LAYERS, 128)
-    own = early.open()
-    early.follow(own, lambda: cache)
-    return early, own
-
-
-def forwards(early, own, fed):
-    """A prompt, its end, and a tree behind it; their logits, and how many tokens were computed."""
-    fed.clear()
-    early.forward([Segment(own, TEXT[:5], 0)])
-    chain = early.forward([Segment(own, TEXT[5:], 1)])
-    early.rollback(own, 8)
-    tokens, parents = [*TEXT[8:], 40, 41, 42], [-1, 0, 0, 1]
-    tree = early.forward([Segment(own, tokens, 4, parents, root=len(TEXT) - 1)])
-    return chain, tree, sum(len(tokens) for step in fed for tokens in step)
-
-
-@pytest.mark.parametrize("num_known", [0, 1, 7, 11, 12])
-@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma3"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_same_logits_of_fewer_tokens(fed, architecture, num_known, dtype):
+def began(architecture="llama", dtype=torch.float32, num_tokens=256):
+    """A target that has all of a text but its last token, and its cache, lent to an early exit."""
     loaded = from_model(architectures.build(architecture).to(dtype))
     numerics = "exact" if dtype is torch.float32 else "fast"
-    target = Runner(loaded, num_tokens=256, page_size=4, numerics=numerics)
-    found = [forwards(*after(target, num), fed) for num in (num_known, 0)]
-    (*ours, num_computed), (*wanted, num_all) = found
-    for one, other in zip(ours, wanted, strict=True):
-        assert torch.equal(one, other) or dtype is not torch.float32
-        assert torch.allclose(one, other, atol=0.1)  # of up to 3.5, in bf16
-    assert num_all == 12 + 7
-    # The last of the chain, and the tree, are computed; of the others those that are not known.
-    assert num_computed == 5 + max(0, 11 - num_known) + max(0, 11 - max(8, num_known))
+    target = Runner(loaded, num_tokens=num_tokens, page_size=4, numerics=numerics)
+    cache = target.open()
+    target.forward([Segment(cache, TEXT[:-1], 0)])
+    early = EarlyExitRunner(target, LAYERS)
+    early.lend(cache)
+    return target, early, cache
 
 
-def test_a_text_that_is_known_takes_no_forward(fed):
-    target = Runner(from_model(architectures.build("llama")), num_tokens=256)
-    early, own = after(target, len(TEXT))
-    assert early.forward([Segment(own, TEXT[:9], 0)]).shape == (0, early.vocab_size)
-    assert fed == []
-    assert own.len == 9
+def guessed(early, cache):
+    """Logits behind the nodes of a tree, which is fed in two steps."""
+    first = early.forward([Segment(cache, TREE[:3], 3, PARENTS[:3], root=len(TEXT) - 1)])
+    return torch.cat(
+        (first, early.forward([Segment(cache, TREE[3:], 3, PARENTS, root=len(TEXT) - 1)]))
+    )
 
 
-def test_a_tree_alone_has_no_text_before_it(fed):
-    target = Runner(from_model(architectures.build("llama")), num_tokens=256)
-    early, own = after(target, len(TEXT))
-    early.forward([Segment(own, TEXT[:11], 0)])
-    early.forward([Segment(own, [TEXT[11], 50, 51], 3, [-1, 0, 0])])
-    assert fed == [[[TEXT[11], 50, 51]]]
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_text_is_the_targets_own(architecture, dtype):
+    """The same logits as over a text that the first layers computed alone."""
+    target, early, cache = began(architecture, dtype)
+    own = target.open()
+    early.forward([Segment(own, TEXT[:-1], 0)])
+    ours, wanted = guessed(early, cache), guessed(early, own)
+    if dtype is torch.float32:
+        assert torch.equal(ours, wanted)
+    assert torch.allclose(ours, wanted, atol=0.1)  # of up to 3.5, in bf16
 
 
-def test_an_error_changes_nothing(monkeypatch):
-    target = Runner(from_model(architectures.build("llama")), num_tokens=256)
-    early, own = after(target, len(TEXT))
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma3"])
+def test_what_is_given_back_leaves_no_trace(architecture):
+    """Not a bit of what the target computes next, nor a page."""
+    target, early, cache = began(architecture)
+    before, len_before = target.num_free_pages, cache.len
+    guessed(early, cache)
+    assert target.num_free_pages < before
+    early.give_back()
+    assert (target.num_free_pages, cache.len) == (before, len_before)
+    clean, _, untouched = began(architecture)
+    found = [
+        runner.forward([Segment(of, [*TEXT[-1:], 50, 51, 52], 4, [-1, 0, 0, 1])])
+        for runner, of in ((target, cache), (clean, untouched))
+    ]
+    assert torch.equal(*found)
 
-    def failing(*asked, **how):
-        raise RuntimeError("no")
 
-    monkeypatch.setattr(early_exit, "forward", failing)
-    with pytest.raises(RuntimeError):
-        early.forward([Segment(own, TEXT, 1)])
-    assert own.len == 0
+@pytest.mark.parametrize("length", [0, len(TEXT) - 1, len(TEXT)])
+def test_what_the_target_computed_stays(length):
+    _, early, cache = began()
+    guessed(early, cache)
+    early.rollback(cache, length)
+    assert cache.len == max(length, len(TEXT) - 1)
+    early.close(cache)
+    assert cache.is_open
+    assert cache.len == len(TEXT) - 1
+
+
+def test_its_own_caches_are_like_any_other():
+    target, early, _ = began()
+    before, own = target.num_free_pages, early.open()
+    early.forward([Segment(own, TEXT, 1)])
+    early.rollback(own, 3)
+    assert own.len == 3
+    early.close(own)
+    assert not own.is_open
+    assert target.num_free_pages == before
+
+
+def test_a_cache_that_was_closed_meanwhile():
+    target, early, cache = began()
+    before = target.num_free_pages
+    guessed(early, cache)
+    target.close(cache)
+    early.rollback(cache, 0)
+    early.give_back()
+    assert target.num_free_pages > before
+
+
+def test_no_pages_for_guesses_are_no_loss():
+    target, early, cache = began(num_tokens=len(TEXT))
+    guessed_by_then = cache.len
+    with pytest.raises(PoolExhausted):
+        guessed(early, cache)
+    early.give_back()
+    assert cache.len == guessed_by_then
+    target.forward([Segment(cache, TEXT[-1:], 1)])

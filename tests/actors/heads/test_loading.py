@@ -68,9 +68,9 @@ def grown(target, head):
     """Logits behind a text's last token, and behind the head's own first guess."""
     source, cache = target.open(), head.runner.open()
     target.forward([Segment(source, TEXT[:-1], 0)])
-    if hasattr(head.runner, "follow"):
+    if head.runner.has_text:
         head.runner.follow(cache, lambda: source)
-    assert head.runner.reach(cache) >= len(TEXT)
+        assert head.runner.reach(cache) >= len(TEXT)
     first = head.runner.forward([Segment(cache, TEXT, 1, [-1], root=len(TEXT) - 1)])
     guess = int(first.argmax())
     second = head.runner.forward([Segment(cache, [guess, 9], 2, [-1, 0, 0], root=len(TEXT) - 1)])

@@ -58,7 +58,7 @@ def drafts_of(target):
     return {
         "the target itself": lambda _: ModelDecoder(target),
         "another model": lambda _: ModelDecoder(runner_of("llama", seed=5)),
-        "its first layer": lambda own: follower(EarlyExitRunner(target, 1, 1024), own),
+        "its first layer": lambda own: follower(EarlyExitRunner(target, 1), own),
     }
 
 

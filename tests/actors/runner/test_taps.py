@@ -89,7 +89,7 @@ def test_fewer_layers_are_a_model_that_ends_there(architecture):
     from outrider.actors.heads.early_exit import EarlyExitRunner
 
     target = Runner(from_model(architectures.build(architecture)), num_tokens=128)
-    early = EarlyExitRunner(target, 2, 128)
+    early = EarlyExitRunner(target, 2)
     model = architectures.build(architecture)
     parent, name = parent_of_layers(model, LAYERS)
     setattr(parent, name, torch.nn.ModuleList(list(getattr(parent, name))[:2]))
