@@ -12,8 +12,7 @@ from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.model_worker import WorkerSequence
 from outrider.actors.workers.target import TargetWorker
 
-
-NOWHERE = PageTable(-1, is_open=False)
+NOWHERE = PageTable(-1, is_open=False)  # where the target's cache is, while it is not lent
 
 
 class HeadWorker(DraftWorker):
@@ -33,8 +32,9 @@ class HeadWorker(DraftWorker):
 
     def opened(self, sequence: WorkerSequence) -> None:
         super().opened(sequence)
-        self._head.follow(sequence.cache, partial(self._target.cache_of, sequence.row.seq_id))
-        if not self._head.has_text:
+        if self._head.has_text:
+            self._head.follow(sequence.cache, partial(self._target.cache_of, sequence.row.seq_id))
+        else:
             self._head.close(sequence.cache)
 
     def grow(self, row: GrowRow) -> None:
@@ -46,7 +46,7 @@ class HeadWorker(DraftWorker):
         super().grow(row)
 
     def give_back(self) -> None:
-        """Before the target goes on: what lies in its caches."""
+        """What lies in the target's caches, before it goes on."""
         if isinstance(self._head, EarlyExitRunner):
             self.grower.start_over()
             for sequence in self._sequences.values():

@@ -171,7 +171,7 @@ async def test_a_failing_head_costs_speed_only(right, monkeypatch):
 
 
 @pytest.mark.usefixtures("imported_once")
-@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
+@pytest.mark.parametrize("kind", ["medusa", "eagle3", "early_exit"])
 async def test_a_dead_worker_takes_nothing_with_it(right, kind):
     target, heads = right
     engine = await started(target, (heads[kind],), ProcessExecutor())
