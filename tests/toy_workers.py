@@ -4,8 +4,9 @@ import asyncio
 
 from outrider.actors.errors import WorkerLost
 from outrider.actors.executor.supervisor import RestartPolicy, Supervisor
+from outrider.actors.transport.inline_client import InlineWorkerClient
 from outrider.actors.transport.messages import Ping
-from outrider.actors.transport.worker_client import InlineWorkerClient, Pulse
+from outrider.actors.transport.worker_client import Pulse
 
 
 class ToyWorkerClient(InlineWorkerClient):

@@ -10,7 +10,7 @@ import random
 import msgspec
 
 from outrider.actors.executor.executor import InlineExecutor
-from outrider.actors.transport.worker_client import InlineWorkerClient
+from outrider.actors.transport.inline_client import InlineWorkerClient
 from outrider.actors.workers.loading import load_worker
 
 

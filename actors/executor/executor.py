@@ -9,11 +9,8 @@ from typing import Protocol
 
 from outrider.actors.executor.worker_spawner import WorkerSpawner
 from outrider.actors.sizing.machine import cores, num_cores, num_gpus
-from outrider.actors.transport.worker_client import (
-    InlineWorkerClient,
-    SocketWorkerClient,
-    WorkerClient,
-)
+from outrider.actors.transport.inline_client import InlineWorkerClient
+from outrider.actors.transport.worker_client import SocketWorkerClient, WorkerClient
 from outrider.actors.transport.worker_spec import WorkerSpec
 
 
