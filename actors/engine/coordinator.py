@@ -142,12 +142,13 @@ class Coordinator:
                 log.exception("the coordinator failed")
                 self._fail_all(OutriderError(f"{type(error).__name__}: {error}"))
         with contextlib.suppress(OutriderError):
-            await self._target.close_left()
+            self._target.close_left()
+            await self._target.look_for_room()
 
     async def _round(self) -> None:
         """One round. The steps are the system in four words."""
         started = self._clock()
-        await self._target.close_left()
+        self._target.close_left()
         await self._target.admit(started)
         group = self._suspects.group(self._scheduler.running, self._streams.seq_ids)
         await self._target.open(group)
@@ -157,6 +158,7 @@ class Coordinator:
         plan = await self._target.plan(choice.most, group, num_drafted)
         if not plan.sequences:
             self._tell_soon()
+            await self._target.look_for_room()
             await asyncio.sleep(0)  # whoever can change that may run
             return
         self._tell_soon()

@@ -53,7 +53,8 @@ class TargetClient:
         self._scheduler = scheduler
         self._streams = streams
         self._statistics = statistics
-        self.num_free_pages = scheduler.limits.num_pages  # by its last answer
+        self.num_free_pages = scheduler.limits.num_pages  # by its last answer, or more
+        self._may_be_more = False  # it was told of some who left, and has not answered since
         self._client: WorkerClient | None = None  # whom messages go to
         self._unopened: set[int] = set()  # running sequences that this target was not told of yet
         self._token_s = token_s
@@ -92,7 +93,13 @@ class TargetClient:
 
     async def admit(self, now: float) -> None:
         """Whoever there is room for."""
-        while admitted := self._scheduler.admit(now, self.num_free_pages):
+        scheduler = self._scheduler
+        while scheduler.waiting:
+            admitted = scheduler.admit(now, self.num_free_pages)
+            if not admitted:
+                if scheduler.is_full or not await self.look_for_room():
+                    break
+                continue
             await self._open(admitted)
             self._statistics.add(
                 num_prompt_tokens=sum(len(s.request.prompt_ids) for s in admitted),
@@ -102,26 +109,37 @@ class TargetClient:
     async def plan(self, k: int, group: list[Sequence], num_drafted: int) -> SchedulerOutput:
         """The group's next round; who must leave for it has left."""
         plan = self._scheduler.plan(k, group, num_drafted)
+        if self._scheduler.most_growth(plan) > self.num_free_pages:
+            await self.look_for_room()
         while sequence := self._scheduler.preempt(plan, self.num_free_pages):
             self._statistics.add(num_preempted=1)
             self._streams.left.append(sequence.seq_id)
-            await self.close_left()
+            self.close_left()
+            await self.look_for_room()
             plan = self._scheduler.plan(k, group, num_drafted)
         plan.num_nodes = self._scheduler.num_nodes(plan, self.num_free_pages)
         return plan
 
-    async def close_left(self) -> None:
-        """Whoever left since this was last done."""
+    def close_left(self) -> None:
+        """Tell it who left since this was last done; unknown ones are ignored."""
         left = self._streams.left
-        if left:
-            seq_ids = tuple(left)
-            try:
-                self._read_room(await self._ask(Close(seq_ids)))  # unknown ones are ignored
-            except WorkerLost:
-                raise
-            except OutriderError as error:  # it cannot fail where a target is well
-                raise self._lost(error) from error
-            del left[: len(seq_ids)]  # others may have joined them
+        if left and self._client is not None:
+            self._client.tell(Close(tuple(left)))
+            self._may_be_more = True
+            left.clear()
+
+    async def look_for_room(self) -> bool:
+        """Ask how many pages are free, where there may be more than was last told."""
+        if not self._may_be_more:
+            return False
+        before = self.num_free_pages
+        try:
+            self._read_room(await self._ask(Close(())))
+        except WorkerLost:
+            raise
+        except OutriderError as error:  # it cannot fail where a target is well
+            raise self._lost(error) from error
+        return self.num_free_pages > before
 
     async def verify(self, message: Verify) -> VerifyReply:
         """One forward."""
@@ -165,6 +183,7 @@ class TargetClient:
         lost before it was asked.
         """
         question, self._question = self._question, None
+        self.num_free_pages, self._may_be_more = self._scheduler.limits.num_pages, False
         match question:
             case Open():
                 seq_ids, has_proposals = tuple(row.seq_id for row in question.rows), False
@@ -238,11 +257,11 @@ class TargetClient:
     def _read_room(self, answer: AnyMessage) -> OpenReply:
         if not isinstance(answer, OpenReply):
             raise WorkerFailed(f"Got {type(answer).__name__} from the target, expected OpenReply")
-        self.num_free_pages = answer.num_free_pages
+        self.num_free_pages, self._may_be_more = answer.num_free_pages, False
         return answer
 
     def _count(self, verdicts: VerifyReply, num_tokens: int) -> None:
-        self.num_free_pages = verdicts.num_free_pages
+        self.num_free_pages, self._may_be_more = verdicts.num_free_pages, False
         self._num_forwards += 1
         self._curve.add(num_tokens, verdicts.times.total_s, self._num_forwards)
         self._statistics.add(

@@ -98,6 +98,11 @@ class Scheduler:
             if sequence in line:
                 line.remove(sequence)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many run as may, whatever room there is."""
+        return len(self.running) >= self.limits.max_batch
+
     def admit(self, now: float, num_free: int) -> list[Sequence]:
         """Move from waiting to running while there is room.
 
@@ -114,7 +119,7 @@ class Scheduler:
         return admitted
 
     def _next(self, now: float, num_free: int) -> Sequence | None:
-        if not self.waiting or len(self.running) >= self.limits.max_batch:
+        if not self.waiting or self.is_full:
             return None
         shares = Counter(sequence.request.tenant for sequence in self.running)
         for sequence in sorted(self.waiting, key=_turn(now, shares)):
@@ -126,7 +131,7 @@ class Scheduler:
         """Move the newest of the least important back to waiting, if the plan needs more pages
         than are free.
         """
-        if len(self.running) == 1 or self._most_growth(plan) <= num_free:
+        if len(self.running) == 1 or self.most_growth(plan) <= num_free:
             return None
         need = sum(map(self._growth, plan.rows)) + sum(
             self._pages(s.num_computed + size) - self._pages(s.num_computed)
@@ -188,7 +193,7 @@ class Scheduler:
         """Pages that a verdict may need beyond those it has: its text, and the longest proposal."""
         return self._pages(sequence.num_committed + MAX_K) - self._pages(sequence.num_computed)
 
-    def _most_growth(self, plan: SchedulerOutput) -> int:
+    def most_growth(self, plan: SchedulerOutput) -> int:
         """Pages that a round cannot need more of, known without a look at each sequence."""
         size = plan.num_prompt_tokens + MAX_K * len(plan.rows)
         return size // self.limits.page_size + 2 * len(plan.sequences)

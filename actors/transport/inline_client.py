@@ -3,7 +3,7 @@
 import asyncio
 import platform
 
-from outrider.actors.errors import OutriderError, WorkerFailed
+from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed
 from outrider.actors.transport.messages import AnyMessage, Compile, Worker
 from outrider.actors.transport.worker_client import Pulse, Take, to_nobody
 
@@ -39,7 +39,10 @@ class InlineWorkerClient:
     def tell(self, message: AnyMessage) -> None:
         if self._loss is not None:
             return
-        self._handle(message)
+        try:
+            self._handle(message)
+        except Exception as error:  # nobody asked: as a worker's socket has it
+            self.lose(ProtocolViolation(f"{type(error).__name__}: {error}"))
         if self._step() and (self._ahead is None or self._ahead.done()):
             self._ahead = asyncio.get_running_loop().create_task(self._go_ahead())
 
@@ -75,7 +78,13 @@ class InlineWorkerClient:
 
     def _step(self) -> bool:
         """Whether there was something to do."""
-        push = self._worker.advance()
+        if self._loss is not None:
+            return False
+        try:
+            push = self._worker.advance()
+        except Exception as error:
+            self.lose(ProtocolViolation(f"{type(error).__name__}: {error}"))
+            return False
         if push is not None:
             self._take(push)
         return push is not None

@@ -113,17 +113,17 @@ async def test_closing_a_stream_frees_its_place_and_disturbs_nobody():
 
 
 async def test_readers_do_not_wait_for_what_goes_before_the_next_round(monkeypatch):
-    """Another sequence has ended, and the target is slow to let go of it."""
+    """Another sequence has ended, and the target is slow to open the next."""
     async with Bench() as bench:
-        close_left = bench.coordinator._target.close_left
+        admit = bench.coordinator._target.admit
         may_go_on = asyncio.Event()
 
-        async def slow():
-            if bench.coordinator._target._streams.left:
+        async def slow(now):
+            if bench.coordinator.num_running == 1:
                 await may_go_on.wait()
-            await close_left()
+            await admit(now)
 
-        monkeypatch.setattr(bench.coordinator._target, "close_left", slow)
+        monkeypatch.setattr(bench.coordinator._target, "admit", slow)
         short, long = bench.submit(max_tokens=1), bench.submit((4, 5), max_tokens=30)
         ended = [chunk async for chunk in short]
         first = await long.__anext__()
@@ -132,6 +132,18 @@ async def test_readers_do_not_wait_for_what_goes_before_the_next_round(monkeypat
         may_go_on.set()
         ids = [*first.token_ids, *[i async for chunk in long for i in chunk.token_ids]]
         assert ids == toy.continuation((4, 5), 30)
+
+
+async def test_nobody_waits_for_what_is_told_of_those_who_left():
+    """The target is asked what is free once nothing runs any more, or where room is wanted."""
+    async with Bench() as bench:
+        streams = bench.submit(max_tokens=3), bench.submit((4, 5), max_tokens=30)
+        for stream in streams:
+            assert [chunk async for chunk in stream]
+        await settle()
+        closed = [m.seq_ids for m in bench.target.log if isinstance(m, Close)]
+        assert closed == [(1,), (2,), ()]
+        assert bench.coordinator.kv_usage == 0
 
 
 async def test_a_failing_draft_costs_speed_only():
