@@ -1,11 +1,14 @@
 """A worker in this process, as the coordinator sees it: no socket, no thread."""
 
 import asyncio
+import logging
 import platform
 
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed
 from outrider.actors.transport.messages import AnyMessage, Compile, Worker
 from outrider.actors.transport.worker_client import Pulse, Take, to_nobody
+
+log = logging.getLogger(__name__)
 
 
 class InlineWorkerClient:
@@ -41,8 +44,8 @@ class InlineWorkerClient:
             return
         try:
             self._handle(message)
-        except Exception as error:  # nobody asked: as a worker's socket has it
-            self.lose(ProtocolViolation(f"{type(error).__name__}: {error}"))
+        except Exception as error:
+            self._end(error)
         if self._step() and (self._ahead is None or self._ahead.done()):
             self._ahead = asyncio.get_running_loop().create_task(self._go_ahead())
 
@@ -60,6 +63,11 @@ class InlineWorkerClient:
     def lose(self, reason: OutriderError) -> None:
         self._loss = self._loss or reason
         self._has_ended.set()
+
+    def _end(self, error: Exception) -> None:
+        """Nobody asked, so nobody can be told: another takes its place, as of one in a process."""
+        log.error("worker failed without being asked", exc_info=error)
+        self.lose(ProtocolViolation(f"{type(error).__name__}: {error}"))
 
     async def close(self) -> None:
         if self._ahead is not None:
@@ -83,7 +91,7 @@ class InlineWorkerClient:
         try:
             push = self._worker.advance()
         except Exception as error:
-            self.lose(ProtocolViolation(f"{type(error).__name__}: {error}"))
+            self._end(error)
             return False
         if push is not None:
             self._take(push)
