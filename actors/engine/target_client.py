@@ -53,7 +53,7 @@ class TargetClient:
         self._scheduler = scheduler
         self._streams = streams
         self._statistics = statistics
-        self.num_free_pages = scheduler.limits.num_pages  # by its last answer, or more
+        self.num_free_pages = scheduler.limits.num_pages  # by its last answer; never fewer
         self._may_be_more = False  # it was told of some who left, and has not answered since
         self._client: WorkerClient | None = None  # whom messages go to
         self._unopened: set[int] = set()  # running sequences that this target was not told of yet
@@ -129,7 +129,9 @@ class TargetClient:
             left.clear()
 
     async def look_for_room(self) -> bool:
-        """Ask how many pages are free, where there may be more than was last told."""
+        """Ask how many pages are free, if some may have become free since its last answer. True if
+        there are more.
+        """
         if not self._may_be_more:
             return False
         before = self.num_free_pages

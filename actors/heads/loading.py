@@ -13,6 +13,7 @@ from outrider.actors.heads.early_exit import EarlyExitRunner
 from outrider.actors.heads.head_runner import EagleRunner, HeadRunner, MedusaRunner
 from outrider.actors.heads.medusa import MedusaNet
 from outrider.actors.heads.probing import (
+    PROBE_TOKENS,
     ProbeText,
     conventions,
     eagle_share,
@@ -117,10 +118,13 @@ def _early_exit(value: str, target: Runner, min_score: float) -> LoadedHead:
         )
     tried = [int(value)] if value else sorted({max(1, round(num_layers * at)) for at in EXITS})
     text = probe_text(target, set())
+    num_tokens = target.pool.num_pages * target.pool.page_size
+    target.resize(PROBE_TOKENS)  # its own may be smaller than the texts
     scored = []
     for num in tried:
         share = exit_share(EarlyExitRunner(target, num), text)
         scored.append((_gain(share, num / num_layers), num, share))
+    target.resize(num_tokens)
     scored.sort(key=lambda found: (found[2] < min_score, -found[0]))
     found = tuple((f"the first {num} of {num_layers} layers", share) for _, num, share in scored)
     _check(EARLY_EXIT, found, min_score)

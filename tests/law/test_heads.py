@@ -13,9 +13,10 @@ from toy_heads import after, cycling_target, random_head, save_head
 
 from outrider.actors.engine.config import EngineConfig, EngineOptions
 from outrider.actors.engine.engine import Engine
-from outrider.actors.errors import InvalidConfig
+from outrider.actors.errors import InvalidConfig, OutriderError
 from outrider.actors.executor.executor import InlineExecutor, ProcessExecutor
 from outrider.actors.heads import early_exit
+from outrider.actors.heads.early_exit import EarlyExitRunner
 from outrider.actors.heads.head_runner import EagleRunner, HeadRunner
 from outrider.actors.lookahead import price_controller
 from outrider.actors.lookahead.price import Price
@@ -99,6 +100,24 @@ async def test_beside_all_others_in_chunks_with_shared_pages(engine_of, wrong, k
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "early_exit"])
+async def test_where_pages_are_short(right, kind):
+    """Who must leave for others goes on later, with the head that it had."""
+    target, heads = right
+    config = {"kv_tokens": 256, "has_prefix_cache": True, "max_batch": 4}
+    engine = await started(target, (heads[kind],), **config)
+    sampling = SamplingParams(1.0, max_tokens=100, ignores_eos=True)
+    batch = [Request((*range(300, 300 + 9 * n), 5), sampling, seed=n) for n in range(6)]
+    expected = await alone(engine, batch)
+    asked = [speculating(each, k=4) for each in batch]
+    assert await asyncio.gather(*(output(engine, each) for each in asked)) == expected
+    told = engine.statistics.snapshot()
+    assert told.num_preempted > 0
+    assert told.events["nodes_accepted", kind] > 100
+    await drained(engine)
+    await engine.stop()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "early_exit"])
 async def test_edited_and_constrained(engine_of, wrong, kind):
     grammar = Grammar(GrammarKind.REGEX, "[a-z ]{10,40}")
     edited = [
@@ -171,7 +190,7 @@ async def test_a_failing_head_costs_speed_only(right, monkeypatch):
 
 
 @pytest.mark.usefixtures("imported_once")
-@pytest.mark.parametrize("kind", ["medusa", "eagle3", "early_exit"])
+@pytest.mark.parametrize("kind", [*KINDS, "early_exit"])
 async def test_a_dead_worker_takes_nothing_with_it(right, kind):
     target, heads = right
     engine = await started(target, (heads[kind],), ProcessExecutor())
@@ -275,6 +294,21 @@ async def test_an_early_exit_computes_no_prompt(right, monkeypatch):
     assert await output(engine, speculating(asked, k=4)) == (await alone(engine, [asked]))[0]
     assert 10 < sum(sizes) < 60
     assert engine.statistics.snapshot().acceptance_rate == 1.0
+    await engine.stop()
+
+
+async def test_guesses_that_are_not_given_back_are_seen(right, monkeypatch):
+    """A mutant: the target goes on behind rows of guesses."""
+    target, heads = right
+    monkeypatch.setattr(EarlyExitRunner, "give_back", lambda self: self._lent.clear())
+    engine = await started(target, (heads["early_exit"],))
+    sampling = SamplingParams(1.0, max_tokens=20, ignores_eos=True)
+    asked = speculating(Request((400, 401, 5, after(5)), sampling, seed=1), k=4)
+    try:
+        text = await output(engine, asked)
+    except OutriderError:
+        text = None
+    assert text != (await alone(engine, [asked]))[0]
     await engine.stop()
 
 
