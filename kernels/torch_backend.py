@@ -4,6 +4,9 @@ Owns the choice and the way of tensors to the CPU's arrays. Workers hold a backe
 hand it what the model returned.
 """
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
 
 from outrider.kernels.contract.arrays import F32
@@ -16,6 +19,40 @@ from outrider.kernels.contract.verdict import (
     Verdicts,
     VerifyBatch,
 )
+
+
+class Drawing(Protocol):
+    """Draws that may still be on their way."""
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """i32 [R], where the logits are; anything where a row has a fault."""
+
+    def fetch(self) -> Draws:
+        """Wait for them."""
+
+
+class TensorBackend(TreeBackend[torch.Tensor], Protocol):
+    """A backend of tensors, which does not wait for what it draws."""
+
+    def begin_draw(self, batch: DrawBatch[torch.Tensor]) -> Drawing:
+        """`draw`, whose tokens can be computed with before they are here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Draws that are here."""
+
+    draws: Draws
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        """As `Drawing` has it."""
+        return torch.from_numpy(self.draws.token)
+
+    def fetch(self) -> Draws:
+        """As `Drawing` has it."""
+        return self.draws
 
 
 class HostBackend:
@@ -54,6 +91,10 @@ class HostBackend:
             )
         )
 
+    def begin_draw(self, batch: DrawBatch[torch.Tensor]) -> Drawn:
+        """As `TensorBackend` has it."""
+        return Drawn(self.draw(batch))
+
 
 def _array(logits: torch.Tensor) -> F32:
     array: F32 = logits.float().cpu().numpy()
@@ -72,7 +113,7 @@ def choice(device: torch.device) -> tuple[bool, str]:
     return True, f"CuPy kernels on {device} ({torch.cuda.get_device_name(device)})"
 
 
-def backend_for(device: torch.device) -> TreeBackend[torch.Tensor]:
+def backend_for(device: torch.device) -> TensorBackend:
     """CuPy's kernels for a CUDA device where they can run, the CPU's otherwise."""
     is_cuda, _ = choice(device)
     if is_cuda:

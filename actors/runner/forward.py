@@ -19,14 +19,15 @@ def forward(
     chunks: Sequence[Segment],
     shift: int = 0,
     num_layers: int | None = None,
+    drawn: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """One forward of checked chunks: reserve, run, advance. An error changes nothing; `shift` and
-    `num_layers` are those of `PagedModel.run`.
+    `num_layers` are those of `PagedModel.run`, `drawn` is `pack`'s.
     """
     pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
     lengths = [(chunk.cache, chunk.cache.len) for chunk in chunks]
     try:
-        return _run(model, pool, chunks, shift, num_layers)
+        return _run(model, pool, chunks, shift, num_layers, drawn)
     except Exception:
         for cache, length in lengths:
             cache.len = length
@@ -39,12 +40,13 @@ def _run(
     chunks: Sequence[Segment],
     shift: int,
     num_layers: int | None,
+    drawn: torch.Tensor | None,
 ) -> torch.Tensor:
     count = sum(len(chunk.tokens) for chunk in chunks)
     halves = _halves(chunks, count) if count > model.most_tokens else None
     if halves is None:
         try:
-            logits = model.run(pack(chunks, pool), pool, shift, num_layers)
+            logits = model.run(pack(chunks, pool, drawn), pool, shift, num_layers)
         except torch.OutOfMemoryError:
             halves = _halves(chunks, count)
             if halves is None:
@@ -57,7 +59,14 @@ def _run(
         torch.cuda.empty_cache()
         model.most_tokens = count // 2
         log.warning("no memory for %d tokens at once: %d from here on", count, count // 2)
-    return torch.cat([_run(model, pool, half, shift, num_layers) for half in halves])
+    sizes = [sum(len(chunk.tokens) for chunk in half) for half in halves]
+    tokens = (None, None) if drawn is None else (drawn[: sizes[0]], drawn[sizes[0] :])
+    return torch.cat(
+        [
+            _run(model, pool, half, shift, num_layers, own)
+            for half, own in zip(halves, tokens, strict=True)
+        ]
+    )
 
 
 def _halves(chunks: Sequence[Segment], count: int) -> tuple[list[Segment], list[Segment]] | None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from outrider.actors.errors import IllegalTransition, InvalidRequest
 from outrider.actors.runner.kv.pool import I64, KvPool, PageTable
@@ -83,6 +84,7 @@ class ForwardBatch:
     own: I64  # [T] each token's row, counted from its cache's first
     wanted: list[int]  # indices of the tokens whose logits are returned
     has_trees: bool
+    drawn: torch.Tensor | None  # i32 [T] of a device: the ids, where the table's are places only
 
 
 def check(chunks: Sequence[Segment], vocab_size: int, context_len: int) -> None:
@@ -106,8 +108,10 @@ def check(chunks: Sequence[Segment], vocab_size: int, context_len: int) -> None:
             )
 
 
-def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
-    """The step's table; the pages must be reserved."""
+def pack(
+    chunks: Sequence[Segment], pool: KvPool, drawn: torch.Tensor | None = None
+) -> ForwardBatch:
+    """The step's table; the pages must be reserved. Drawn ids below 0 count as 0."""
     ids, positions, slots, ends, own, wanted = (list[int]() for _ in range(6))
     seen, seen_slots, roots, offsets = (list[int]() for _ in range(4))  # of tokens of trees
     for chunk in chunks:
@@ -138,7 +142,9 @@ def pack(chunks: Sequence[Segment], pool: KvPool) -> ForwardBatch:
     if seen:
         nodes, slots_of, roots_of = np.array((seen, seen_slots, roots), np.int64)
         paths = pool.rows_of(slots_of, nodes + roots_of)
-    return ForwardBatch(table, paths, nodes, there, wanted, has_trees=bool(seen))
+    if drawn is not None:
+        drawn = drawn.clamp(min=0)  # it has a fault, and nobody wants what comes of it
+    return ForwardBatch(table, paths, nodes, there, wanted, bool(seen), drawn)
 
 
 def _runs(parents: Sequence[int]) -> list[list[int]]:

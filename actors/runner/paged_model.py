@@ -14,7 +14,7 @@ from torch import nn
 from outrider.actors.runner.attention.gathered import GatheredAttention
 from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
-from outrider.actors.runner.forward_batch import POSITION, WRITE, ForwardBatch
+from outrider.actors.runner.forward_batch import POSITION, TOKEN_ID, WRITE, ForwardBatch
 from outrider.actors.runner.gpu.choice import device_model, fused_body, is_device
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
@@ -164,6 +164,8 @@ class PagedModel:
         self, step: ForwardBatch, pool: KvPool, shift: int, num_layers: int | None
     ) -> tuple[torch.Tensor, Tapped]:
         """By what stands for the model's parts, and what was tapped."""
+        if step.drawn is not None:
+            step.tokens[:, TOKEN_ID] = step.drawn.cpu().numpy()
         tokens, wanted = self._padded(step.tokens), self._padded(np.array(step.wanted, np.int64))
         if shift:
             tokens = tokens + shift * (np.arange(tokens.shape[1]) == POSITION)

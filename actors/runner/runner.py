@@ -153,9 +153,15 @@ class Runner(PooledRunner):
     def _name(self) -> str:
         return str(self.loaded.path or type(self.loaded.model).__name__)
 
-    def forward(self, chunks: Sequence[Segment]) -> torch.Tensor:
+    @property
+    def is_queued(self) -> bool:
+        """Whether a forward may be asked for while the one before is still computed."""
+        return self.model.on_device is not None
+
+    def forward(self, chunks: Sequence[Segment], drawn: torch.Tensor | None = None) -> torch.Tensor:
         """Run all chunks as one forward; every token's rows are written and every len advances.
 
+        `drawn`, i32 [T] on the device, are the tokens where those of the chunks are places only.
         Returns logits [sum of num_logits, V], chunk by chunk: float32 on the CPU, as the model
         makes them elsewhere. Raises, with nothing changed, PoolExhausted, InvalidRequest (context,
         ids) and IllegalTransition (closed, repeated).
@@ -163,4 +169,4 @@ class Runner(PooledRunner):
         if not chunks:
             return torch.empty(0, self.vocab_size, device=self.loaded.device)
         check(chunks, self.num_embeddings, self.context_len)
-        return forward(self.model, self.pool, chunks)
+        return forward(self.model, self.pool, chunks, drawn=drawn)

@@ -18,6 +18,7 @@ from outrider.actors.errors import PoolExhausted, ProtocolViolation
 from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.pooled_runner import PooledRunner
+from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import (
     AnyMessage,
@@ -29,13 +30,16 @@ from outrider.actors.transport.messages import (
 )
 from outrider.actors.transport.rows import GrowRow, PrefillRow, ProposalRow, ProposeRow, SparseRow
 from outrider.actors.workers.ahead.grower import MAX_FAILED, Grower
+from outrider.actors.workers.ahead.queued_steps import taken
 from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.logits.logits_processor import logits_edits
 from outrider.actors.workers.model_worker import ModelWorker, WorkerSequence
 from outrider.actors.workers.sampling_metadata import acceptance_rule
 from outrider.actors.workers.sparse_row import TOP_M, sparse_row
-from outrider.kernels.contract.trees import TreeBackend
 from outrider.kernels.contract.verdict import AcceptanceRule, DrawBatch
+from outrider.kernels.torch_backend import Drawing, TensorBackend
+
+PLACE = (0,)  # of a token that is on the device
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +53,11 @@ class _Chain:
     limit: int
     tokens: list[int] = field(default_factory=list)
     rows: list[SparseRow] = field(default_factory=list)
+    num_asked: int = 0  # draws, of which the last may be on their way
 
     @property
     def is_growing(self) -> bool:
-        return len(self.tokens) < self.limit
+        return self.num_asked < self.limit
 
 
 class DraftWorker(ModelWorker):
@@ -61,7 +66,7 @@ class DraftWorker(ModelWorker):
     def __init__(
         self,
         runner: PooledRunner,
-        backend: TreeBackend[torch.Tensor],
+        backend: TensorBackend,
         description: WorkerInfo,
         num_target_ids: int,
         *,
@@ -152,26 +157,34 @@ class DraftWorker(ModelWorker):
             if chain.is_growing
         ]
         chunks += [chunk for row in message.prefill for chunk in self._prefill(row)]
-        num_passes = 0
+        num_passes, drawn, begun = 0, None, list[tuple[list[_Chain], Drawing]]()
+        device = self._device_for(chains)
         while chunks:
             num_passes += 1
             growing = [chain for chain in chains if chain.is_growing]
             try:
-                logits = self.runner.forward(chunks)
+                logits = (
+                    self.runner.forward(chunks) if device is None else device.forward(chunks, drawn)
+                )
             except PoolExhausted:  # an optimisation must not fail a round
                 for chain in growing:
                     self._stop(chain.sequence, DraftStop.PAGES)
                     chain.limit = len(chain.tokens)
                 break
             if growing:
-                self._grow(growing, logits)
+                begun.append((growing, self._begin_draw(growing, logits)))
+            if device is None:  # what is drawn is wanted here
+                self._take(begun)
+            rows = [row for row, chain in enumerate(growing) if chain.is_growing]
+            if device is not None and rows:
+                drawn = taken(begun[-1][1].tokens, rows)
             chunks = [
-                Segment(chain.sequence.cache, chain.tokens[-1:], num_logits=1)
-                for chain in growing
-                if chain.is_growing
+                Segment(growing[row].sequence.cache, growing[row].tokens[-1:] or PLACE)
+                for row in rows
             ]
-        rows = tuple(self._finish(chain) for chain in chains)
-        return ProposeReply(rows, started, self.clock() - started, num_passes)
+        self._take(begun)
+        proposed = tuple(self._finish(chain) for chain in chains)
+        return ProposeReply(proposed, started, self.clock() - started, num_passes)
 
     def _begin(self, ask: ProposeRow) -> _Chain:
         """Take in what was committed; KV stays as far as it was drafted rightly."""
@@ -208,29 +221,51 @@ class DraftWorker(ModelWorker):
             return []
         return [Segment(sequence.cache, sequence.ids[start:end], num_logits=0)]
 
-    def _grow(self, chains: list[_Chain], logits: torch.Tensor) -> None:
-        position = [chain.ask.num_committed + len(chain.tokens) for chain in chains]
+    def _device_for(self, chains: list[_Chain]) -> Runner | None:
+        """The runner, where chains can be drafted to their ends without waiting for a draw."""
+        runner, are_edited = self.runner, any(each.sequence.processor for each in chains)
+        if not (isinstance(runner, Runner) and runner.is_queued) or are_edited:
+            return None
+        sizes = [(each, len(each.sequence.pending) + each.limit - 1) for each in chains]
+        try:
+            runner.pool.reserve([(each.sequence.cache, size) for each, size in sizes if each.limit])
+        except PoolExhausted:
+            return None
+        return runner
+
+    def _begin_draw(self, chains: list[_Chain], logits: torch.Tensor) -> Drawing:
+        position = [chain.ask.num_committed + chain.num_asked for chain in chains]
         for chain in chains:
             if chain.sequence.processor is not None and not chain.tokens:
                 chain.sequence.processor.take(chain.sequence.ids)
+            chain.num_asked += 1
         edited = [(chain.sequence.processor, (chain.tokens, ())) for chain in chains]
-        batch = DrawBatch(
-            logits,
-            self.sampling(tuple(chain.ask.seq_id for chain in chains)),
-            np.array(position, np.int32),
-            vocab_size=self._num_ids,
-            top_m=TOP_M,
-            edits=logits_edits(edited, logits.shape[1], self.grammars.filler, is_last=True),
+        return self.backend.begin_draw(
+            DrawBatch(
+                logits,
+                self.sampling(tuple(chain.ask.seq_id for chain in chains)),
+                np.array(position, np.int32),
+                vocab_size=self._num_ids,
+                top_m=TOP_M,
+                edits=logits_edits(edited, logits.shape[1], self.grammars.filler, is_last=True),
+            )
         )
-        draws = self.backend.draw(batch)
-        for i, chain in enumerate(chains):
-            if draws.error[i]:
-                self._stop(chain.sequence, DraftStop.LOGITS)
-                chain.limit = len(chain.tokens)
-                continue
-            chain.tokens.append(int(draws.token[i]))
-            if acceptance_rule(chain.sequence.row.sampling) is AcceptanceRule.REJECTION:
-                chain.rows.append(sparse_row(draws, i))
+
+    def _take(self, begun: list[tuple[list[_Chain], Drawing]]) -> None:
+        """Wait for them, in their order; a chain ends where its logits hold a fault."""
+        for chains, drawing in begun:
+            draws = drawing.fetch()
+            for i, chain in enumerate(chains):
+                if len(chain.tokens) >= chain.limit:
+                    continue
+                if draws.error[i]:
+                    self._stop(chain.sequence, DraftStop.LOGITS)
+                    chain.limit = len(chain.tokens)
+                    continue
+                chain.tokens.append(int(draws.token[i]))
+                if acceptance_rule(chain.sequence.row.sampling) is AcceptanceRule.REJECTION:
+                    chain.rows.append(sparse_row(draws, i))
+        begun.clear()
 
     def _finish(self, chain: _Chain) -> ProposalRow:
         chain.sequence.ids += chain.tokens

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
-
 from outrider.actors.errors import ProtocolViolation
 from outrider.actors.runner.cpu.threads import share_among
 from outrider.actors.runner.kv.pool import PageTable
@@ -34,8 +32,8 @@ from outrider.actors.workers.logits.logits_processor import LogitsProcessor
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.sampling_metadata import sampling_metadata
 from outrider.actors.workers.timing import timings
-from outrider.kernels.contract.trees import TreeBackend
 from outrider.kernels.contract.verdict import SamplingMetadata
+from outrider.kernels.torch_backend import TensorBackend
 
 MAX_SAMPLINGS = 256
 
@@ -64,7 +62,7 @@ class ModelWorker:
     def __init__(
         self,
         runner: PooledRunner,
-        backend: TreeBackend[torch.Tensor],
+        backend: TensorBackend,
         description: WorkerInfo,
         *,
         shares_pages: bool = True,

@@ -26,7 +26,7 @@ from outrider.kernels.contract.verdict import (
     VerifyBatch,
 )
 from outrider.kernels.cuda import records
-from outrider.kernels.cuda.buffers import Buffer
+from outrider.kernels.cuda.buffers import Buffer, Fetching
 from outrider.kernels.cuda.kernels import (
     FILTER_THREADS,
     THREADS,
@@ -53,6 +53,18 @@ class Sent:
     tables: list[torch.Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class CudaDrawing:
+    """`Drawing` of a launch; other launches may follow before it is fetched."""
+
+    tokens: torch.Tensor
+    fetching: Fetching
+
+    def fetch(self) -> Draws:
+        """As `Drawing` has it."""
+        return _draws(self.fetching.fetch(), len(self.tokens))
+
+
 class CudaBackend:
     """`Backend` for logits on one device. Kernels are compiled on first use.
 
@@ -62,10 +74,11 @@ class CudaBackend:
     def __init__(self, device: torch.device, load: Load = compiled) -> None:
         self.device = device
         self._launch = Launcher(device, load)
-        self._inputs, self._outputs = Buffer(device), Buffer(device)
-        self._partials, self._cuts, self._strip_peaks, self._leaders, self._counters = (
+        self._inputs = Buffer(device)
+        self._outputs, self._partials, self._cuts, self._strip_peaks, self._leaders = (
             Buffer(device, has_twin=False) for _ in range(5)
         )
+        self._counters = Buffer(device, has_twin=False)
         self._sampled: tuple[SamplingMetadata, records.Records] | None = None  # the last
         self._lock = threading.Lock()
 
@@ -82,6 +95,10 @@ class CudaBackend:
 
     def draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
         """See `Backend.draw`. Logits [R, V] of float32, bfloat16 or float16."""
+        return self.begin_draw(batch).fetch()
+
+    def begin_draw(self, batch: DrawBatch[torch.Tensor]) -> CudaDrawing:
+        """As `TensorBackend` has it."""
         logits = batch.logits
         check_logits("logits", logits, batch.sampling.rule.size, self.device)
         check_draws(logits.shape[1], batch)
@@ -127,9 +144,9 @@ class CudaBackend:
             *(cuts, partials, counters, *outputs.tensors, np.int32(num_logprobs)),
         )
         self._run("verify", logits.dtype, (num_tiles, len(logits)), args)
-        return _verdicts(outputs.fetch(), count)
+        return _verdicts(outputs.begin_fetch().fetch(), count)
 
-    def _draw(self, batch: DrawBatch[torch.Tensor]) -> Draws:
+    def _draw(self, batch: DrawBatch[torch.Tensor]) -> CudaDrawing:
         logits, rows, vocab_size = batch.logits, batch.logits.shape[0], batch.vocab_size
         top_m, num_guesses = batch.top_m, batch.num_guesses
         items = self._items(batch.sampling, np.zeros(rows, np.int32), batch.position)
@@ -150,7 +167,8 @@ class CudaBackend:
             *(np.int32(top_m), np.int32(num_guesses), *outputs.tensors),
         )
         self._run("draw", logits.dtype, (num_tiles, rows), args)
-        return _draws(outputs.fetch(), rows)
+        drawn = outputs.tensors[0].view(torch.int32).view(rows, -1)
+        return CudaDrawing(drawn[:, 0].clone(), outputs.begin_fetch())
 
     def _verify_trees(
         self,
@@ -175,7 +193,7 @@ class CudaBackend:
             *(cuts, partials, counters, *outputs.tensors, np.int32(most)),
         )
         self._run("tree", logits.dtype, (num_tiles, len(logits)), args)
-        results, path, logprobs = outputs.fetch()
+        results, path, logprobs = outputs.begin_fetch().fetch()
         return TreeVerdicts(
             num_accepted=results["num_accepted"].copy(),
             path=path.reshape(batch, most),

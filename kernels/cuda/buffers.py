@@ -1,6 +1,7 @@
 """Device memory of a backend: small arrays up in one copy, results down in one copy.
 
-Owns the buffers, which grow and are used again. Knows nothing of what lies in them.
+Owns the buffers, which grow and are used again; results come down into memory of their own. Knows
+nothing of what lies in them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,7 @@ class Layout:
 
     device: torch.Tensor  # all of it
     host: torch.Tensor
+    places: Sequence[slice]  # of its parts
     on_device: list[torch.Tensor]  # part by part
     on_host: list[U8]
 
@@ -92,6 +94,7 @@ class Buffer:
         found = Layout(
             device,
             host,
+            places,
             [device[place] for place in places],
             [array[place] for place in places],
         )
@@ -108,13 +111,32 @@ class Outputs:
         self.tensors = layout.on_device
         self._specs, self._layout = specs, layout
 
+    def begin_fetch(self) -> "Fetching":
+        """Behind what the current stream does; the arrays may be filled again at once."""
+        device = self._layout.device
+        host = torch.empty_like(device, device="cpu", pin_memory=device.is_cuda)
+        host.copy_(device, non_blocking=True)
+        copied = torch.cuda.Event() if device.is_cuda else None  # type: ignore[no-untyped-call]
+        if copied is not None:
+            copied.record()
+        return Fetching(self._specs, self._layout.places, host, copied)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """Arrays on their way to the host, in memory of their own."""
+
+    specs: Sequence[Spec]
+    places: Sequence[slice]
+    host: torch.Tensor
+    copied: torch.cuda.Event | None  # None: they are here
+
     def fetch(self) -> list[NDArray[Any]]:
-        """Wait for the current stream, and hand out copies."""
-        layout = self._layout
-        layout.host.copy_(layout.device, non_blocking=True)
-        if layout.device.is_cuda:
-            torch.cuda.current_stream(layout.device.device).synchronize()
+        """Wait for them."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        array = self.host.numpy()
         return [
-            part[: kind.itemsize * count].copy().view(kind)
-            for (kind, count), part in zip(self._specs, layout.on_host, strict=True)
+            array[place][: kind.itemsize * count].view(kind)
+            for (kind, count), place in zip(self.specs, self.places, strict=True)
         ]

@@ -184,6 +184,8 @@ class Staging:
         if count < num_tiles:
             self._tiles[count:num_tiles] = 0
         self._device.copy_(self._host, non_blocking=True)
+        if step.drawn is not None:
+            self._wide_there[0, :own] = step.drawn
         if self._sent is not None:
             self._sent.record()
         ids, positions, write = self._wide_there[:, :num_tokens]

@@ -14,10 +14,10 @@ import msgspec
 import torch
 
 from outrider.actors.errors import PoolExhausted, ProtocolViolation
-from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.pooled_runner import PooledRunner
+from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
 from outrider.actors.transport.messages import Offers
 from outrider.actors.transport.rows import GrowRow, OfferRow
@@ -31,13 +31,13 @@ from outrider.actors.workers.ahead.growing_tree import (
     chunk_of,
     likeliest_of,
 )
+from outrider.actors.workers.ahead.queued_steps import Deepen, QueuedStep, queue_steps
+from outrider.actors.workers.ahead.growth_times import GrowthTimes
 from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.model_worker import WorkerSequence
 
 MAX_FAILED = 3  # sequences in a row: it is the draft's fault then
 STEP_TOKENS = 256  # of a prompt to catch up with, in one step: what comes next waits for it
-PERIOD = 16  # steps between two looks at what they took
-TELL_S = 0.0005  # of the coordinator's core, to hear of a step; found by trial on two cores
 
 Choose = Callable[[Many[Hungry]], Many[Hungry]]
 
@@ -63,7 +63,8 @@ class Grower:
         self._untold: list[OfferRow] = []
         self._num_failed = 0  # sequences in a row that failed alone
         self.chances = Chances(drafter)
-        self.curve, self._num_steps = TimeCurve(), 0  # of its steps, by nodes
+        self.times = GrowthTimes()
+        self.sizes: list[int] = []  # of the last step, and of those behind it
 
     def grow(self, row: GrowRow, sequence: WorkerSequence) -> None:
         """Go on from what was committed. Raises ProtocolViolation."""
@@ -107,18 +108,26 @@ class Grower:
         """That a step tells of behind a root."""
         return self._runner.num_places
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether enough steps were timed to go by: the first ones tell of a cold start."""
-        return self._num_steps >= PERIOD
+    def most_further(self, node: TreeNode, growing: GrowingTree) -> int:
+        """How many steps behind this one may be fed before it is known what it draws there."""
+        if growing.sequence.processor is not None:
+            return 0
+        depth = growing.asked.max_depth - (node.position - growing.first)
+        return max(0, min(depth, self._runner.context_len - node.position) - 1)
 
     def tree(self, seq_id: int) -> GrowingTree | None:
         """A sequence's, while it is followed."""
         return self._trees.get(seq_id)
 
-    def advance(self, choose: Choose | None = None, num_behind: int | None = None) -> Offers | None:
+    def advance(
+        self,
+        choose: Choose | None = None,
+        num_behind: int | None = None,
+        deepen: Deepen | None = None,
+    ) -> Offers | None:
         """One step: of the nodes that `choose` takes, else of as many as make the most of its time;
-        None if there is nothing left to do. num_behind: tokens of prompts to catch up with.
+        None if there is nothing left to do. num_behind: tokens of prompts to catch up with. Where
+        a device need not wait for the host, as many steps behind it as `deepen` says.
         """
         started = self._clock()
         num_behind = STEP_TOKENS if num_behind is None else num_behind
@@ -131,27 +140,23 @@ class Grower:
             further = self._runner.further()
         except PoolExhausted:  # an optimisation must not fail a round
             self._give_up(growths)
-            return self.advance(choose, num_behind)
+            return self.advance(choose, num_behind, deepen)
         except Exception:
             log.exception("a step of the draft failed")
             (growths, logits), further = self._each_alone(growths), None
             if not growths:
-                return self.advance(choose, num_behind)
+                return self.advance(choose, num_behind, deepen)
         for growth in growths:
-            growing = growth.growing
-            for node in growth.nodes:
-                node.place = len(growing.fed)
-                growing.fed.append(node)
-        drawn = self._drawn(growths, logits, further)
+            growth.growing.feed(growth.nodes)
+        queued = self._queued(growths, logits, deepen)
+        drawn = self._taken(queued) if queued else self._drawn(growths, logits, further)
         rows, self._untold = self._untold + drawn, []
-        num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
         num_fed = sum(len(growth.nodes) for growth in growths)
-        num_computed = num_tokens if self._runner.computes_text else num_fed
-        self.curve.add(num_computed, step_s, self._num_steps)
-        if self._num_steps < PERIOD or self._num_steps % PERIOD == 0:
-            self.curve.refresh(self._num_steps)
-        self._num_steps += 1
-        return Offers(tuple(rows), num_tokens, started, step_s)
+        num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
+        first = num_tokens if self._runner.computes_text else num_fed
+        self.sizes = [first, *(len(step.rows) for step in queued[1:])]
+        self.times.add(self.sizes, step_s)
+        return Offers(tuple(rows), num_tokens + sum(self.sizes[1:]), started, step_s)
 
     def _follow(self, growing: GrowingTree, committed: Many[int]) -> None:
         """Down the tree. Rows of what came true, and behind it, move up; all others go."""
@@ -213,20 +218,14 @@ class Grower:
     def _most_a_second(self, hungry: Many[Hungry]) -> Many[Hungry]:
         """As many of the likeliest as make the most of a step's time."""
         found = likeliest_of(hungry)
-        best, most, total = 0, 0.0, 0.0
-        for size, (node, _) in enumerate(found, 1):
-            total += node.chance
-            seconds = self.curve.at(size)
-            if not seconds:
-                return found  # nothing is known yet
-            if total / (seconds + TELL_S) >= most:
-                best, most = size, total / (seconds + TELL_S)
-        return found[:best]
+        return found[: self.times.most_a_second([node.chance for node, _ in found])]
 
     def _drawn(
         self, growths: list[Growth], logits: torch.Tensor, further: torch.Tensor | None
     ) -> list[OfferRow]:
         """New nodes behind all that were fed; where a grammar fails, that sequence has none."""
+        if not any(growth.nodes for growth in growths):
+            return []
         try:
             return self._offers(self._sampler.draw(growths, logits, further))
         except Exception:
@@ -239,6 +238,34 @@ class Grower:
             except Exception as error:
                 self._drop(growth, error)
             at = end
+        return rows
+
+    def _queued(
+        self, growths: list[Growth], logits: torch.Tensor, deepen: Deepen | None
+    ) -> list[QueuedStep]:
+        """This step and those behind it; none where it is enough, or that fails."""
+        runner = self._runner
+        if deepen is None or not isinstance(runner, Runner) or not runner.is_queued:
+            return []
+        depths = deepen([(node, each.growing) for each in growths for node in each.nodes])
+        if not any(depths.values()):
+            return []
+        try:
+            return queue_steps(runner, self._sampler, growths, logits, depths)
+        except Exception:
+            log.exception("a step of the draft failed")
+            return []
+
+    def _taken(self, queued: list[QueuedStep]) -> list[OfferRow]:
+        """New nodes behind all that they fed."""
+        rows = list[OfferRow]()
+        try:
+            for number, step in enumerate(queued):
+                if number:
+                    step.settle(queued[number - 1])
+                rows += self._offers(self._sampler.take(step.drafting))
+        except Exception:
+            log.exception("a step of the draft failed")
         return rows
 
     def _offers(self, children: dict[int, list[TreeNode]]) -> list[OfferRow]:

@@ -53,6 +53,17 @@ class GrowingTree:
         """The root's row."""
         return self.tree.root.position
 
+    def has(self, node: TreeNode) -> bool:
+        """Whether it is one of the tree's."""
+        parent = node.parent
+        return node is self.tree.root if parent is None else parent.children.get(node.token) is node
+
+    def feed(self, nodes: Many[TreeNode]) -> None:
+        """Their rows are in the cache now."""
+        for node in nodes:
+            node.place = len(self.fed)
+            self.fed.append(node)
+
     def is_worth_feeding(self, node: TreeNode, context_len: int) -> bool:
         depth = node.position - self.first
         return (

@@ -16,7 +16,7 @@ from outrider.actors.errors import ProtocolViolation
 from outrider.actors.lookahead.latency_curve import TimeCurve
 from outrider.actors.lookahead.price import Price
 from outrider.actors.transport.draft_stop import DraftStop
-from outrider.actors.transport.messages import Round, VerifyReply
+from outrider.actors.transport.messages import Offers, Round, VerifyReply
 from outrider.actors.transport.rows import CountRow, GrowRow, StepRow, StopRow, TurnRow
 from outrider.actors.trees.chances import DRAWN
 from outrider.actors.trees.choosing import Candidate, drawn_length, worth_judging
@@ -73,7 +73,7 @@ class LockstepGrowth:
         self._num_tokens = sum(1 + len(row.tokens) for row in verify.rows) + num_prompt_tokens
         self._turns = {turn.grow.seq_id: turn for turn in message.turns}
         self._num_rested += len(verify.rows)
-        cost = message.rate * self._grower.curve.at(1)  # of a step, in tokens
+        cost = message.rate * self._grower.times.curve.at(1)  # of a step, in tokens
         self._is_tried = self._num_rested * TRIED > cost > 0
         for turn in message.turns:
             self._go_on(turn.grow, is_waiting=False)
@@ -85,17 +85,19 @@ class LockstepGrowth:
 
     def grow(self, num_behind: int = 0) -> None:
         """Until no step is worth its time. num_behind: tokens of prompts to catch up with."""
-        while (told := self._grower.advance(self._choose, num_behind)) is not None:
+        advance = self._grower.advance
+        while (told := advance(self._choose, num_behind, self._further)) is not None:
             num_behind = 0
             self._stops += (StopRow(r.seq_id, r.stop) for r in told.rows if r.stop is not None)
             if told.num_tokens:
                 self._num_rested, self._is_tried = 0, False
-                self._steps.append(StepRow(told.num_tokens, told.started_s, told.step_s))
+                self._steps += _steps_of(told, self._grower.sizes)
             cost = self._cost
             for node in self._fed:
                 found = list(node.children.values())
-                if self._grower.num_places > 1:
-                    found = list(node.subtree())[1:]
+                for each in found:
+                    if each.place >= 0 or self._grower.num_places > 1:
+                        found += each.children.values()
                 behind = (each.chance - cost for each in found)
                 self._brought += sum(gain for gain in behind if gain > 0)
             self._fed = []
@@ -214,15 +216,42 @@ class LockstepGrowth:
                 ends.add(id(end))
         chosen = [each for each in hungry if id(each[0]) in ends][:MAX_STEP_NODES]
         found = likeliest_of([each for each in hungry if id(each[1]) in free])
-        likely = found[: self._num_worth(found[: MAX_STEP_NODES - len(chosen)], len(chosen))]
+        chances = [node.chance for node, _ in found[: MAX_STEP_NODES - len(chosen)]]
+        likely = found[: self._num_worth(chances, len(chosen))]
         self._fed = [node for node, _ in likely]
         return chosen + likely
 
-    def _gain(self, node: TreeNode, typical: float, cost: float) -> float:
-        """Tokens that a step with it is expected to bring, by the best guess at each place that it
-        tells of, less what they cost in the target's forward.
+    def _further(self, fed: Many[Hungry]) -> dict[int, int]:
+        """Behind chains as far as they go; behind others as far as a step is worth it by what is
+        typical of a first guess.
         """
-        gain, chance = 0.0, node.chance * typical
+        lengths = {id(each): self._chain_length(turn, each) for turn, each in self._growing()}
+        chains, most, free = dict[int, int](), dict[int, int](), list[TreeNode]()
+        for node, growing in fed:
+            most[id(node)] = self._grower.most_further(node, growing)
+            if (length := lengths.get(id(growing), 0)) is None:
+                free.append(node)
+            else:
+                left = length - 1 - (node.position - growing.first)
+                chains[id(node)] = max(0, min(left, most[id(node)]))
+        if not self._price.rate or self._is_tried or not self._grower.times.is_known:
+            return chains
+        free.sort(key=lambda node: -node.chance)
+        depths, level, typical = dict(chains), 0, self._grower.chances.typical
+        while free:
+            level += 1
+            num_chains = sum(depth >= level for depth in chains.values())
+            free = [node for node in free if most[id(node)] >= level]
+            chances = [node.chance * typical**level for node in free]
+            free = free[: self._num_worth(chances, num_chains)]
+            depths |= {id(node): level for node in free}
+        return depths
+
+    def _gain(self, chance: float, typical: float, cost: float) -> float:
+        """Tokens that a step with a node of this chance is expected to bring, by the best guess at
+        each place that it tells of, less what they cost in the target's forward.
+        """
+        gain, chance = 0.0, chance * typical
         for _ in range(self._grower.num_places):
             if chance <= cost:
                 break
@@ -230,18 +259,19 @@ class LockstepGrowth:
             chance *= typical
         return gain
 
-    def _num_worth(self, found: Many[Hungry], num_chosen: int) -> int:
-        """How many of these, likeliest first, a step is worth beside so many others."""
-        typical, rate, curve = self._grower.chances.typical, self._price.rate, self._grower.curve
+    def _num_worth(self, chances: Many[float], num_chosen: int) -> int:
+        """Of nodes of these chances, greatest first, how many a step is worth beside others."""
+        grower, rate = self._grower, self._price.rate
+        typical, curve = grower.chances.typical, grower.times.curve
         if not rate:
-            return sum(node.chance > LIKELY for node, _ in found)
-        if self._is_tried or not self._grower.is_timed:
+            return sum(chance > LIKELY for chance in chances)
+        if self._is_tried or not self._grower.times.is_known:
             rate = 0.0
         cost, trust = self._cost, self._brought / self._promised
         before_s = curve.at(num_chosen) if num_chosen else 0.0
         best, worth, total, promised = 0, 0.0, 0.0, 0.0
-        for size, (node, _) in enumerate(found, 1):
-            gain = self._gain(node, typical, cost)
+        for size, chance in enumerate(chances, 1):
+            gain = self._gain(chance, typical, cost)
             if gain <= 0:
                 break
             total += gain
@@ -252,6 +282,13 @@ class LockstepGrowth:
             self._promised += promised - self._promised * SMOOTHING
             self._brought -= self._brought * SMOOTHING
         return best
+
+
+def _steps_of(told: Offers, sizes: Many[int]) -> Iterator[StepRow]:
+    """One behind another, of which none was timed alone."""
+    step_s, num_first = told.step_s / len(sizes), told.num_tokens - sum(sizes[1:])
+    for at, num_tokens in enumerate((num_first, *sizes[1:])):
+        yield StepRow(num_tokens, told.started_s + at * step_s, step_s)
 
 
 def _offer(turn: TurnRow, growing: GrowingTree) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Many
+from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
@@ -11,6 +12,7 @@ from outrider.actors.trees.tree import TreeNode
 from outrider.actors.workers.ahead.growing_tree import (
     GrowingTree,
     Growth,
+    Hungry,
     children_of,
     grown_at_once,
     path_of,
@@ -18,12 +20,21 @@ from outrider.actors.workers.ahead.growing_tree import (
 from outrider.actors.workers.logits.logits_processor import NOT_DRAFTED, logits_edits
 from outrider.actors.workers.logits.worker_grammars import WorkerGrammars
 from outrider.actors.workers.sparse_row import TOP_M, sparse_row
-from outrider.kernels.contract.trees import TreeBackend
-from outrider.kernels.contract.verdict import DrawBatch, Draws, SamplingMetadata
+from outrider.kernels.contract.verdict import DrawBatch, SamplingMetadata
+from outrider.kernels.torch_backend import Drawing, TensorBackend
 
 # A tree, a node of it behind which something is drawn, and the position of what is drawn.
 Place = tuple[GrowingTree, TreeNode, int]
 SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row by row
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """What is drawn behind the nodes that a step fed."""
+
+    fed: list[Hungry]  # a row each
+    told: dict[int, range]  # rows of places further on, by sequence
+    drawing: Drawing
 
 
 class TreeSampler:
@@ -31,7 +42,7 @@ class TreeSampler:
 
     def __init__(
         self,
-        backend: TreeBackend[torch.Tensor],
+        backend: TensorBackend,
         num_ids: int,
         sampling: SamplingOf,
         grammars: WorkerGrammars,
@@ -45,18 +56,22 @@ class TreeSampler:
     def draw(
         self, growths: Many[Growth], logits: torch.Tensor, further: torch.Tensor | None = None
     ) -> dict[int, list[TreeNode]]:
-        """New nodes that are worth offering, by sequence.
+        """New nodes that are worth offering, by sequence. Shapes: as `begin` has them."""
+        return self.take(self.begin(growths, logits, further))
+
+    def begin(
+        self, growths: Many[Growth], logits: torch.Tensor, further: torch.Tensor | None = None
+    ) -> Drafting:
+        """Draw, and do not wait for it.
 
         Shapes: logits [nodes that were fed, V]; further [growths, places, V], see PooledRunner.
         """
-        fed = [(growth.growing, node) for growth in growths for node in growth.nodes]
-        if not fed:
-            return {}
+        fed = [(node, growth.growing) for growth in growths for node in growth.nodes]
         for growth in growths:
             sequence = growth.growing.sequence
             if growth.nodes and sequence.processor is not None:
                 sequence.processor.take(sequence.ids)
-        places = [(growing, node, node.position + 1) for growing, node in fed]
+        places = [(growing, node, node.position + 1) for node, growing in fed]
         told = dict[int, range]()  # rows of places further on, by sequence
         if further is not None:
             known = [number for number, growth in enumerate(growths) if is_at_once(growth)]
@@ -65,11 +80,15 @@ class TreeSampler:
                 told[growing.sequence.row.seq_id] = range(start, end)
                 places += [(growing, root, root.position + 2 + at) for at in range(end - start)]
             logits = torch.cat((logits, further[known].flatten(0, 1)))
-        draws = self._draws(places, logits)
+        return Drafting(fed, told, self._draws(places, logits))
+
+    def take(self, drafting: Drafting) -> dict[int, list[TreeNode]]:
+        """Wait for it: new nodes that are worth offering, by sequence."""
+        fed, told, draws = drafting.fed, drafting.told, drafting.drawing.fetch()
         guessed, probs = draws.guesses.tolist(), draws.prob.tolist()
         children: dict[int, list[TreeNode]] = {}
-        for at, (growing, node) in enumerate(fed):
-            if draws.error[at]:
+        for at, (node, growing) in enumerate(fed):
+            if draws.error[at] or not growing.has(node):
                 continue
             seq_id = growing.sequence.row.seq_id
             behind = children.setdefault(seq_id, [])
@@ -92,7 +111,7 @@ class TreeSampler:
                 node.guesses.clear()
         return children
 
-    def _draws(self, places: Many[Place], logits: torch.Tensor) -> Draws:
+    def _draws(self, places: Many[Place], logits: torch.Tensor) -> Drawing:
         """Shapes: logits [places, V]."""
         edited = [
             (growing.sequence.processor, (path_of(node), ()))
@@ -100,7 +119,7 @@ class TreeSampler:
             else (None, NOT_DRAFTED)
             for growing, node, _ in places
         ]
-        return self._backend.draw(
+        return self._backend.begin_draw(
             DrawBatch(
                 logits,
                 self._sampling(tuple(growing.sequence.row.seq_id for growing, _, _ in places)),

@@ -23,7 +23,7 @@ from outrider.actors.transport.rows import (
     VerifyRow,
 )
 from outrider.actors.workers.ahead import lockstep_growth
-from outrider.actors.workers.ahead.grower import PERIOD
+from outrider.actors.workers.ahead.growth_times import PERIOD
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker

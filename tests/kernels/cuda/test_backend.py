@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from kernels.cases import same_bits
-from kernels.cuda.batches import Batch, expected, run, verify_batch
+from kernels.cuda.batches import Batch, draw_batch, expected, run, verify_batch
 from kernels.cuda.emulated import emulated
 from kernels.cuda.recording import recorded
 
@@ -105,6 +105,17 @@ def test_verdicts_are_the_callers_own(backend: CudaBackend) -> None:
     kept = first.logprobs.copy()
     backend.verify(verify_batch(2, 50, torch.float32))
     assert (first.logprobs == kept).all()
+
+
+def test_draws_outlive_the_next_launch(backend: CudaBackend) -> None:
+    """What a step is fed with lies on the device, and stays while others are drawn."""
+    cases = [draw_batch(seed, 90, torch.float32) for seed in range(6)]
+    drawings = [backend.begin_draw(case) for case in cases]
+    for case, drawing in zip(cases, drawings, strict=True):
+        draws = drawing.fetch()
+        assert not same_bits(draws, expected(case, CpuBackend()))
+        sound = draws.error == 0
+        assert drawing.tokens.numpy()[sound].tolist() == draws.token[sound].tolist()
 
 
 def test_launches_can_be_made_again(backend: CudaBackend) -> None:
