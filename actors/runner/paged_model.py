@@ -16,6 +16,7 @@ from outrider.actors.runner.attention.interface import AttentionStep
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.forward_batch import POSITION, TOKEN_ID, WRITE, ForwardBatch
 from outrider.actors.runner.gpu.choice import device_model, fused_body, is_device
+from outrider.actors.runner.gpu.products import make_linears_exact
 from outrider.actors.runner.kv.pool import KvPool
 from outrider.actors.runner.model_loader import LoadedModel
 from outrider.actors.runner.replacement import ModulePatches
@@ -99,7 +100,11 @@ class PagedModel:
         self.on_device, self._why_not = found
         self.fused_body: FusedBody | None = None
         if self.on_device is not None:
-            self.fused_body = fused_body(body, traced) if level == 3 else None
+            if level == 3:
+                self.fused_body = fused_body(body, traced, is_exact=is_exact)
+        if is_exact and is_device(self.device):
+            make_linears_exact(self.model, self.changes)
+            self.head = self.model.get_output_embeddings()
 
     @property
     def depends_on_threads(self) -> bool:
@@ -123,6 +128,8 @@ class PagedModel:
                 if hasattr(child, "experts") and not isinstance(parent, ByRow) and is_of_one(child):
                     self.changes.swap(parent, name, ByRow(child))
                     found = True
+        if found and self.on_device is not None:
+            self.on_device.tap(self._hooks)  # what was captured has the blocks as they were
         return found
 
     def tap(self, taps: Taps | None) -> None:

@@ -34,3 +34,17 @@ async def test_output_equals_plain_decoding(engine_of, architecture, kind):
             assert [await ids(engine, speculating(each, k=3)) for each in batch] == plain
             assert await asyncio.gather(*(ids(engine, each) for each in batch)) == plain
         assert engine.statistics.snapshot().num_drafted > 50
+
+
+@pytest.mark.parametrize("kind", ["good", "random"])
+@pytest.mark.parametrize("architecture", ["demo", "llama", "qwen3"])
+async def test_exact_output_equals_plain_decoding(engine_of, architecture, kind):
+    """In bfloat16, and in any company."""
+    exact = {**ON_GPU, "numerics": "exact", "dtype": "bfloat16"}
+    async with engine_of(architecture, kind, **exact) as engine:
+        for seed, sampling in enumerate(SAMPLINGS):
+            batch = requests(6, sampling, VOCAB, seed=seed)
+            plain = [await ids(engine, speculating(each, is_enabled=False)) for each in batch]
+            assert await asyncio.gather(*(ids(engine, each) for each in batch)) == plain
+            chains = (ids(engine, speculating(each, k=3)) for each in batch)
+            assert await asyncio.gather(*chains) == plain

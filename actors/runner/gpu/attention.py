@@ -33,6 +33,12 @@ def splits_of(most_keys: int, num_groups: int, programs: int) -> Splits:
     return Splits(number, -(-size // 64) * 64)
 
 
+def exact_splits_of(most_keys: int, context_len: int) -> Splits:
+    """Of one size, whatever a step holds: as small as the longest text allows."""
+    size = max(LEAST_SPLIT, -(-context_len // MOST_SPLITS // 64) * 64)
+    return Splits(-(-most_keys // size), size)
+
+
 def programs_of(device: torch.device) -> int:
     """That fill a card: two a multiprocessor, of which an H100 has 132. It is taken for one where
     there is none.
@@ -63,8 +69,8 @@ class TritonAttention:
         step, splits = self.step, self.splits
         store(key, value, keys, values, step.write)
         out = attend(
-            query[0].transpose(0, 1), keys, values, step.at, step.ends, step.masks, step.tiles,
-            step.table, params.sinks if params.sinks.numel() else None,
+            query[0].transpose(0, 1), keys, values, step.at, step.ends, step.masks, step.nodes,
+            step.offsets, step.tiles, step.table, params.sinks if params.sinks.numel() else None,
             params.scale, params.softcap, params.window, self.rows, splits.number, splits.size,
         )  # fmt: skip
         return out[None]
@@ -96,6 +102,8 @@ def attend(
     at: torch.Tensor,
     ends: torch.Tensor,
     masks: torch.Tensor,
+    nodes: torch.Tensor,
+    offsets: torch.Tensor,
     tiles: torch.Tensor,
     table: torch.Tensor,
     sinks: torch.Tensor | None,
@@ -116,18 +124,19 @@ def attend(
     group, num_tiles = heads // kv_heads, len(tiles)
     block, value_block = _power_of_two(width), _power_of_two(value_width)
     out = query.new_empty(num_tokens, heads, value_width)
-    is_direct = num_splits == 1
+    is_exact = nodes.numel() > 0
+    is_direct = num_splits == 1 and not is_exact
     room = 0 if is_direct else num_tiles * kv_heads * num_splits * rows
     sums = query.new_empty(room * value_block, dtype=torch.float32)
     stats = query.new_empty(room * 2, dtype=torch.float32)
     has_sinks, given = sinks is not None, query if sinks is None else sinks
     few = block * query.element_size() > FEW_BYTES
     attend_split[num_tiles, kv_heads, num_splits](
-        query, keys, values, table, tiles, at, ends, masks, given, sums, stats, out,
+        query, keys, values, table, tiles, at, ends, masks, nodes, offsets, given, sums, stats, out,
         scale, softcap, window, per_split, num_splits, table.stride(0),
         query.stride(1), query.stride(0),
         group, kv_heads, width, value_width, block, value_block, rows, 32 if few else 64,
-        page, WORDS, softcap != 0.0, has_sinks, is_direct,
+        page, WORDS, softcap != 0.0, has_sinks, is_direct, is_exact,
         "ieee" if query.dtype == torch.float32 else "tf32",
         num_warps=4 if rows == FEW_ROWS else 8, num_stages=2,
     )  # fmt: skip

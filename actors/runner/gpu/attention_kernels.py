@@ -6,6 +6,9 @@ A program of `attend_split` takes one tile (tokens of one sequence), one KV head
 the keys. The heads that share a KV head are folded into the rows of its products: row m is token
 m // GROUP, head m % GROUP. A token sees the keys below its chain end, and behind it the tree's
 nodes that are bits of its mask; a chain's token has no bits.
+
+Exact, a token's bits depend on its own text alone: keys are read in the order of their positions, a
+tree's by the list of the token's ancestors, in splits and blocks that begin at fixed positions.
 """
 
 import triton
@@ -31,19 +34,24 @@ def write_rows(
 
 @triton.jit
 def attend_block(
-    x, keys, values, of_slot, masks, base, stop, token, live, end, low, head, scale, softcap,
-    top, total, mixed,
+    x, keys, values, of_slot, masks, path, root, base, stop, token, live, position, end, low, head,
+    scale, softcap, top, total, mixed,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     VALUE_BLOCK: tl.constexpr, KEYS: tl.constexpr, PAGE: tl.constexpr, WORDS: tl.constexpr,
-    HAS_CAP: tl.constexpr, IS_SHARED: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_CAP: tl.constexpr, IS_SHARED: tl.constexpr, IS_EXACT: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(largest score, total, sum of values) of each row, KEYS keys further on. Those that are
     shared are in every token's chain.
     """
     j, at, wide = base + tl.arange(0, KEYS), tl.arange(0, BLOCK), tl.arange(0, VALUE_BLOCK)
     there = j < stop
-    page = tl.load(of_slot + j // PAGE, mask=there, other=0)
-    place = (page.to(tl.int64) * PAGE + j % PAGE) * HEADS + head
+    row = j
+    if IS_EXACT:
+        node = tl.load(path + j - root, mask=there & (j >= root), other=0)
+        row = tl.where(j < root, j, root + node)
+    page = tl.load(of_slot + row // PAGE, mask=there, other=0)
+    place = (page.to(tl.int64) * PAGE + row % PAGE) * HEADS + head
     k = tl.load(
         keys + place[None, :] * WIDTH + at[:, None],
         mask=(at < WIDTH)[:, None] if IS_SHARED else there[None, :] & (at < WIDTH)[:, None],
@@ -59,7 +67,9 @@ def attend_block(
     if HAS_CAP:
         scores = (2 * tl.sigmoid(2 * scores / softcap) - 1) * softcap
     seen = j[None, :] >= low[:, None]
-    if not IS_SHARED:
+    if IS_EXACT:
+        seen = seen & (j[None, :] <= position[:, None]) & there[None, :]
+    elif not IS_SHARED:
         bit = j[None, :] - end[:, None]
         is_node = live[:, None] & (bit >= 0) & (bit < 32 * WORDS) & there[None, :]
         word = tl.load(masks + token[:, None] * WORDS + (bit >> 5), mask=is_node, other=0)
@@ -99,12 +109,12 @@ def write_result(
 
 @triton.jit(do_not_specialize=["window", "per_split", "num_splits"])
 def attend_split(
-    query, keys, values, table, tiles, positions, ends, masks, sinks, sums, stats, out,
-    scale, softcap, window, per_split, num_splits, table_stride, query_head, query_token,
+    query, keys, values, table, tiles, positions, ends, masks, nodes, offsets, sinks, sums, stats,
+    out, scale, softcap, window, per_split, num_splits, table_stride, query_head, query_token,
     GROUP: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
     BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
     PAGE: tl.constexpr, WORDS: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
-    IS_DIRECT: tl.constexpr, PRECISION: tl.constexpr,
+    IS_DIRECT: tl.constexpr, IS_EXACT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sums of one split, not yet divided: [ROWS, VALUE_WIDTH] with (largest score, total) a row.
     With one split (IS_DIRECT) the result itself.
@@ -142,18 +152,22 @@ def attend_split(
         # Whole blocks that every token's chain has, then the rest: the compiler pipelines a loop
         # that has no branches.
         limit = tl.maximum(begin, tl.minimum(stop, shared) // KEYS * KEYS)
-        of_slot = table + slot * table_stride
+        of_slot, path, root = table + slot * table_stride, nodes, num_keys
+        if IS_EXACT:
+            limit = begin  # one way for every block
+            if count == 1:  # of a tree, or a chain, whose end is behind all keys
+                path, root = nodes + tl.load(offsets + first), shared
         for base in range(begin, limit, KEYS):
             top, total, mixed = attend_block(
-                x, keys, values, of_slot, masks, base, stop, token, live, end, low, head, scale,
-                softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH, BLOCK, VALUE_BLOCK, KEYS,
-                PAGE, WORDS, HAS_CAP, True, PRECISION,
+                x, keys, values, of_slot, masks, path, root, base, stop, token, live, position, end,
+                low, head, scale, softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH, BLOCK,
+                VALUE_BLOCK, KEYS, PAGE, WORDS, HAS_CAP, True, False, PRECISION,
             )  # fmt: skip
         for base in range(limit, stop, KEYS):
             top, total, mixed = attend_block(
-                x, keys, values, of_slot, masks, base, stop, token, live, end, low, head, scale,
-                softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH, BLOCK, VALUE_BLOCK, KEYS,
-                PAGE, WORDS, HAS_CAP, False, PRECISION,
+                x, keys, values, of_slot, masks, path, root, base, stop, token, live, position, end,
+                low, head, scale, softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH, BLOCK,
+                VALUE_BLOCK, KEYS, PAGE, WORDS, HAS_CAP, False, IS_EXACT, PRECISION,
             )  # fmt: skip
         if IS_DIRECT:
             write_result(

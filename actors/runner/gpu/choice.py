@@ -40,27 +40,26 @@ def device_model(
     """What runs a model's steps on a device, or None and why; on the CPU there is no reason."""
     if not is_device(loaded.device):
         return None, ""
-    if reason := _why_not(traced, is_exact=is_exact):
+    if reason := _why_not(traced):
         return None, reason
     from outrider.actors.runner.gpu.device_model import DeviceModel
 
-    return DeviceModel(traced, forward, only_first, lambda: replayer()), ""
+    exact_len = loaded.context_len if is_exact else 0
+    return DeviceModel(traced, forward, only_first, lambda: replayer(), exact_len=exact_len), ""
 
 
-def fused_body(body: Any, traced: AttentionProbe) -> "FusedBody | None":
+def fused_body(body: Any, traced: AttentionProbe, *, is_exact: bool) -> "FusedBody | None":
     """The body's layers as few launches, or None where they are of another structure."""
     from outrider.actors.runner.gpu.fused_body import FusedBody
 
     try:
-        return FusedBody(body, traced)
+        return FusedBody(body, traced, is_exact=is_exact)
     except NotRecognised as reason:
         log.info("layers run as Hugging Face wrote them: %s", reason)
         return None
 
 
-def _why_not(traced: AttentionProbe, *, is_exact: bool) -> str:
-    if is_exact:
-        return "numerics='exact' computes each row alone"
+def _why_not(traced: AttentionProbe) -> str:
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     groups = {heads / kv[0] for heads, kv in zip(traced.num_heads, traced.shapes, strict=True)}

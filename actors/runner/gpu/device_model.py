@@ -13,7 +13,13 @@ import torch
 
 from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.forward_batch import CHAIN_END, POSITION, ForwardBatch
-from outrider.actors.runner.gpu.attention import TritonAttention, programs_of, splits_of
+from outrider.actors.runner.gpu.attention import (
+    TritonAttention,
+    exact_splits_of,
+    programs_of,
+    splits_of,
+)
+from outrider.actors.runner.gpu.products import AT_ONCE
 from outrider.actors.runner.gpu.staging import (
     MAX_NODES,
     DeviceTable,
@@ -21,6 +27,7 @@ from outrider.actors.runner.gpu.staging import (
     Staging,
     Tiles,
     num_nodes,
+    room_for,
     tiles_of,
 )
 from outrider.actors.runner.kv.pool import KvPool
@@ -29,6 +36,7 @@ from outrider.actors.runner.taps import LayerHooks, Tapped
 log = logging.getLogger(__name__)
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of a step that is captured, padding included
+EXACT_TOKENS = tuple(size for size in TOKENS if size % AT_ONCE == 0)
 KEYS = tuple(1024 << n for n in range(11))  # of its longest sequence
 
 # Of a staged step: logits [W, V] of these of its tokens, or of all.
@@ -89,10 +97,10 @@ class CudaGraphs:
 class OverPool:
     """What belongs to one KV pool: its page table on the device, room for steps, graphs."""
 
-    def __init__(self, pool: KvPool, replayers: Callable[[], Replayer]) -> None:
-        self.pool, self._replayers = pool, replayers
+    def __init__(self, pool: KvPool, replayers: Callable[[], Replayer], *, is_exact: bool) -> None:
+        self.pool, self._replayers, self._is_exact = pool, replayers, is_exact
         self.table = DeviceTable(pool)
-        self.short = self.long = Staging(TOKENS[-1], pool.device)
+        self.short = self.long = Staging(TOKENS[-1], pool.device, is_exact=is_exact)
         self.forget()
 
     def forget(self) -> None:
@@ -103,7 +111,7 @@ class OverPool:
     def staging(self, num_tokens: int) -> Staging:
         """For a step that is not captured."""
         if num_tokens > self.long.num_tokens:
-            self.long = Staging(2 * num_tokens, self.pool.device)
+            self.long = Staging(2 * num_tokens, self.pool.device, is_exact=self._is_exact)
         return self.long
 
 
@@ -111,7 +119,8 @@ class DeviceModel:
     """Logits of packed steps over one pool at a time.
 
     A step's shape is run as it is the first time and captured the second; what cannot be captured
-    is logged and runs as it is from then on. Long chunks of prompts never are.
+    is logged and runs as it is from then on. Long chunks of prompts never are. Exact, nothing that
+    a token's bits go through depends on what else is in the step.
     """
 
     def __init__(
@@ -120,8 +129,13 @@ class DeviceModel:
         forward: Forward,
         only_first: Callable[[int], AbstractContextManager[None]],
         replayers: Callable[[], Replayer],
+        *,
+        exact_len: int = 0,
     ) -> None:
+        """exact_len: where numerics are exact, the longest text; else 0."""
         self._forward, self._only_first, self._replayers = forward, only_first, replayers
+        self._exact_len = exact_len
+        self._tokens = EXACT_TOKENS if exact_len else TOKENS
         self._group = traced.num_heads[0] // traced.shapes[0][0]
         self._kv_heads = traced.shapes[0][0]
         self._windows = {params.window for params in traced.params}
@@ -136,6 +150,8 @@ class DeviceModel:
 
     def suits(self, step: ForwardBatch) -> bool:
         """Whether the kernels can do it: trees are small and within every window."""
+        if self._exact_len:
+            return True
         if num_nodes(step) > MAX_NODES:
             return False
         if not step.has_trees or self._windows == {0}:
@@ -152,16 +168,16 @@ class DeviceModel:
     ) -> tuple[torch.Tensor, Tapped]:
         """Shapes: → [W, V] of the step's wanted tokens, and what the hooks saw of all [T', H]."""
         if self._over is None or pool is not self._over.pool:
-            self._over = OverPool(pool, self._replayers)
+            self._over = OverPool(pool, self._replayers, is_exact=bool(self._exact_len))
         over = self._over
         if over.table.update():
             over.forget()
-        tiles = tiles_of(step, self._group)
+        tiles = tiles_of(step, self._group, is_exact=bool(self._exact_len))
         bucket = self._bucket(over, step, tiles, num_layers)
         if bucket is not None:
             return self._bucketed(over, bucket, step, tiles, shift)
         size = len(step.tokens), len(tiles.array)
-        staging = over.staging(size[0])
+        staging = over.staging(room_for(step))
         staged = staging.send(step, tiles, pool.spare_row, over.table.rows, size, shift)
         attention = self._attention(pool, staged, tiles.rows, tiles.most_keys)
         with self._layers(num_layers):
@@ -171,10 +187,10 @@ class DeviceModel:
         self, over: OverPool, step: ForwardBatch, tiles: Tiles, num_layers: int | None
     ) -> Bucket | None:
         """None where no graph is or will be: as it is, nothing needs padding."""
-        count = len(step.tokens)
+        count = room_for(step)
         if count > TOKENS[-1] or tiles.most_keys > KEYS[-1]:
             return None
-        num_tokens = next(size for size in TOKENS if size >= count)
+        num_tokens = next(size for size in self._tokens if size >= count)
         # As of one sequence, or one a token: a program without a tile ends at once.
         one = -(-num_tokens // max(1, tiles.rows // self._group))
         bucket = Bucket(
@@ -218,8 +234,11 @@ class DeviceModel:
             return None
 
     def _attention(self, pool: KvPool, staged: Staged, rows: int, num_keys: int) -> TritonAttention:
-        num_groups = len(staged.tiles) * self._kv_heads
-        splits = splits_of(num_keys, num_groups, programs_of(pool.device))
+        if self._exact_len:
+            splits = exact_splits_of(num_keys, self._exact_len)
+        else:
+            num_groups = len(staged.tiles) * self._kv_heads
+            splits = splits_of(num_keys, num_groups, programs_of(pool.device))
         return TritonAttention(pool, staged, rows, splits)
 
     def _layers(self, num_layers: int | None) -> AbstractContextManager[None]:

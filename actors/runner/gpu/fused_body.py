@@ -5,7 +5,6 @@ them, and attention's two.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import triton
 from torch import nn
 
@@ -13,6 +12,7 @@ from outrider.actors.runner.attention.probe import AttentionProbe
 from outrider.actors.runner.gpu import attention as paged
 from outrider.actors.runner.gpu import layer_kernels as kernels
 from outrider.actors.runner.gpu.attention import TritonAttention
+from outrider.actors.runner.gpu.products import product
 from outrider.actors.runner.gpu.staging import Staged
 from outrider.actors.runner.rms_norm import RmsNorm, as_rms_norm
 from outrider.actors.runner.structure import (
@@ -32,7 +32,8 @@ WIDE_ROW = 2048  # from here on more warps share a row's norm
 class Product:
     """Linears of one input, their outputs side by side. Their weights become views of one."""
 
-    def __init__(self, parts: list[nn.Linear]) -> None:
+    def __init__(self, parts: list[nn.Linear], *, is_exact: bool) -> None:
+        self.is_exact = is_exact
         has_bias = {part.bias is not None for part in parts}
         if len(has_bias) != 1:
             raise NotRecognised("projections of which only some have a bias")
@@ -46,18 +47,20 @@ class Product:
             self.bias = torch.cat([part.bias.detach() for part in parts])
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return product(x, self.weight, self.bias, is_exact=self.is_exact)
 
 
 class Layer:
     """A pre-norm decoder layer."""
 
-    def __init__(self, layer: Any, trace: AttentionProbe) -> None:
+    def __init__(self, layer: Any, trace: AttentionProbe, *, is_exact: bool) -> None:
         parts = layer_parts(layer)
         attention, mlp = attention_parts(parts.attention, trace), mlp_parts(parts.mlp)
         self.before, self.between = _norm(parts.before), _norm(parts.between)
-        self.qkv, self.out = Product(attention.qkv), Product([attention.out])
-        self.gates, self.down = Product(mlp.gates), Product([mlp.down])
+        self.qkv, self.out, self.gates, self.down = (
+            Product(linears, is_exact=is_exact)
+            for linears in (attention.qkv, [attention.out], mlp.gates, [mlp.down])
+        )
         self.attention, self.is_silu = attention, mlp.activation == SILU
         self.params = trace.params[attention.layer]
 
@@ -79,9 +82,9 @@ class Layer:
             own.heads,
         )  # fmt: skip
         mixed = paged.attend(
-            query, keys, values, staged.at, staged.ends, staged.masks, staged.tiles, staged.table,
-            None, self.params.scale, self.params.softcap, self.params.window, step.rows,
-            step.splits.number, step.splits.size,
+            query, keys, values, staged.at, staged.ends, staged.masks, staged.nodes, staged.offsets,
+            staged.tiles, staged.table, None, self.params.scale, self.params.softcap,
+            self.params.window, step.rows, step.splits.number, step.splits.size,
         )  # fmt: skip
         normed = add_norm(hidden, self.out(mixed.flatten(1)), self.between.weight, self.between.eps)
         return self.down(gate(self.gates(normed), self.is_silu))
@@ -90,11 +93,11 @@ class Layer:
 class FusedBody:
     """Embed, layers, norm: past the model's own forward. Raises NotRecognised."""
 
-    def __init__(self, body: Any, trace: AttentionProbe) -> None:
+    def __init__(self, body: Any, trace: AttentionProbe, *, is_exact: bool) -> None:
         check_body(body)
         if not trace.is_rotary:
             raise NotRecognised("positions that enter by other ways than rotation")
-        self.layers = [Layer(layer, trace) for layer in body.layers]
+        self.layers = [Layer(layer, trace, is_exact=is_exact) for layer in body.layers]
         self.embed, self.rotary, self.norm = body.embed_tokens, body.rotary_emb, _norm(body.norm)
 
     def hidden(

@@ -23,6 +23,7 @@ from outrider.actors.runner.kv.pool import KvPool
 WORDS = 8  # of 32 nodes each: of a tree that one mask can hold
 MAX_NODES = 32 * WORDS
 FEW_ROWS, MANY_ROWS = 16, 64  # of an attention tile: tokens × the heads that share a KV head
+PATH_NODES = 64  # room for a token's ancestors, where numerics are exact; less is used of others'
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +38,28 @@ class Tiles:
         return int(self.array[:, 3].max())
 
 
-def tiles_of(step: ForwardBatch, group: int) -> Tiles:
-    """Of `group` query heads a KV head. The smaller tile, where each sequence fits one."""
-    slots = step.tokens[:, SLOT]
+def tiles_of(step: ForwardBatch, group: int, *, is_exact: bool = False) -> Tiles:
+    """Of `group` query heads a KV head. The smaller tile, where each sequence fits one; exact, one
+    size for all, and each of a tree's tokens alone, its keys in the order of their positions.
+    """
+    slots, last = step.tokens[:, SLOT], step.own
     begins = np.ones(len(slots), np.bool_)
     np.not_equal(slots[1:], slots[:-1], out=begins[1:])
+    if is_exact:
+        last = step.tokens[:, POSITION]
+        begins |= step.tokens[:, CHAIN_END] <= last
     firsts = np.flatnonzero(begins)
     counts = _counts(firsts, len(slots))
     longest = int(counts.max())
-    rows = FEW_ROWS if longest * group <= FEW_ROWS else MANY_ROWS
+    most = group if is_exact else longest * group
+    rows = FEW_ROWS if most <= FEW_ROWS else MANY_ROWS
     if longest > (size := max(1, rows // group)):
         cut = [np.arange(f, f + n, size) for f, n in zip(firsts, counts, strict=True)]
         firsts = np.concatenate(cut)
         counts = _counts(firsts, len(slots))
     array = np.empty((len(firsts), 4), np.int32)
     array[:, 0], array[:, 1], array[:, 2] = firsts, counts, slots[firsts]
-    array[:, 3] = np.maximum.reduceat(step.own, firsts) + 1
+    array[:, 3] = np.maximum.reduceat(last, firsts) + 1
     return Tiles(rows, array)
 
 
@@ -82,6 +89,11 @@ def num_nodes(step: ForwardBatch) -> int:
     return int(step.nodes.max()) + 1 if step.has_trees else 0
 
 
+def room_for(step: ForwardBatch) -> int:
+    """Tokens of a staging that has room for it, its trees included."""
+    return max(len(step.tokens), -(-len(step.nodes) // PATH_NODES))
+
+
 @dataclass(frozen=True, slots=True)
 class Staged:
     """A step on the device, for so many tokens and tiles; what is too many is padding."""
@@ -91,7 +103,9 @@ class Staged:
     write: torch.Tensor  # i64 [T]: pool rows
     at: torch.Tensor  # i32 [T]: positions in the cache
     ends: torch.Tensor  # i32 [T]: chain ends
-    masks: torch.Tensor  # i32 [T, WORDS]
+    masks: torch.Tensor  # i32 [T, WORDS]; exact, none
+    nodes: torch.Tensor  # i32 [T, PATH_NODES], flat the runs of trees' tokens; none but exact
+    offsets: torch.Tensor  # i32 [T] of a token's run
     tiles: torch.Tensor  # i32 [N, 4]
     table: torch.Tensor  # i32 [slots, pages]
 
@@ -126,10 +140,11 @@ class DeviceTable:
 class Staging:
     """Room for steps of up to `num_tokens` tokens, on the host and on the device."""
 
-    def __init__(self, num_tokens: int, device: torch.device) -> None:
-        self.num_tokens = num_tokens
-        sizes = (("wide", 3 * num_tokens * 8), ("narrow", 2 * num_tokens * 4),
-                 ("masks", num_tokens * WORDS * 4), ("tiles", num_tokens * 16))  # fmt: skip
+    def __init__(self, num_tokens: int, device: torch.device, *, is_exact: bool = False) -> None:
+        self.num_tokens, self._is_exact = num_tokens, is_exact
+        words = PATH_NODES if is_exact else WORDS
+        sizes = (("wide", 3 * num_tokens * 8), ("narrow", 3 * num_tokens * 4),
+                 ("trees", num_tokens * words * 4), ("tiles", num_tokens * 16))  # fmt: skip
         places, at = {}, 0
         for name, size in sizes:
             places[name] = slice(at, at + size)
@@ -137,17 +152,18 @@ class Staging:
         is_cuda = device.type == "cuda"
         self._host = torch.zeros(at, dtype=torch.uint8, pin_memory=is_cuda)
         self._device = torch.zeros(at, dtype=torch.uint8, device=device)
-        self._has_masks = True  # other than zeros, anywhere
+        self._has_trees = True  # other than zeros, anywhere
         self._sent = torch.cuda.Event() if is_cuda else None  # type: ignore[no-untyped-call]
         host = self._host.numpy()
         self._wide = host[places["wide"]].view(np.int64).reshape(3, num_tokens)
-        self._narrow = host[places["narrow"]].view(np.int32).reshape(2, num_tokens)
-        self._masks = host[places["masks"]].view(np.int32).reshape(num_tokens, WORDS)
+        self._narrow = host[places["narrow"]].view(np.int32).reshape(3, num_tokens)
+        self._trees = host[places["trees"]].view(np.int32).reshape(num_tokens, words)
         self._tiles = host[places["tiles"]].view(np.int32).reshape(num_tokens, 4)
         there = {name: self._device[place] for name, place in places.items()}
         self._wide_there = there["wide"].view(torch.int64).view(3, num_tokens)
-        self._narrow_there = there["narrow"].view(torch.int32).view(2, num_tokens)
-        self._masks_there = there["masks"].view(torch.int32).view(num_tokens, WORDS)
+        self._narrow_there = there["narrow"].view(torch.int32).view(3, num_tokens)
+        self._trees_there = there["trees"].view(torch.int32).view(num_tokens, words)
+        self._none = self._trees_there[:0]
         self._tiles_there = there["tiles"].view(torch.int32).view(num_tokens, 4)
 
     def send(
@@ -172,14 +188,17 @@ class Staging:
             tokens[WRITE],
         )
         narrow[0, :own], narrow[1, :own] = tokens[POSITION], tokens[CHAIN_END]
+        narrow[2, :own] = tokens[PATH]
         if own < num_tokens:
             wide[:2, own:num_tokens], narrow[:, own:num_tokens] = 0, 0
             wide[2, own:num_tokens] = spare_row
-        if step.has_trees:
-            self._masks[:own], self._masks[own:num_tokens] = masks_of(step), 0
-        elif self._has_masks:
-            self._masks[:] = 0
-        self._has_masks = step.has_trees
+        if self._is_exact:
+            self._trees.reshape(-1)[: len(step.nodes)] = step.nodes
+        elif step.has_trees:
+            self._trees[:own], self._trees[own:num_tokens] = masks_of(step), 0
+        elif self._has_trees:
+            self._trees[:] = 0
+        self._has_trees = step.has_trees
         self._tiles[:count] = tiles.array
         if count < num_tiles:
             self._tiles[count:num_tiles] = 0
@@ -189,6 +208,7 @@ class Staging:
         if self._sent is not None:
             self._sent.record()
         ids, positions, write = self._wide_there[:, :num_tokens]
-        at, ends = self._narrow_there[:, :num_tokens]
-        masks, there = self._masks_there[:num_tokens], self._tiles_there[:num_tiles]
-        return Staged(ids, positions, write, at, ends, masks, there, table)
+        at, ends, offsets = self._narrow_there[:, :num_tokens]
+        trees, there = self._trees_there[:num_tokens], self._tiles_there[:num_tiles]
+        masks, nodes = (self._none, trees) if self._is_exact else (trees, self._none)
+        return Staged(ids, positions, write, at, ends, masks, nodes, offsets, there, table)

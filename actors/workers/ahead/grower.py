@@ -31,8 +31,8 @@ from outrider.actors.workers.ahead.growing_tree import (
     chunk_of,
     likeliest_of,
 )
-from outrider.actors.workers.ahead.queued_steps import Deepen, QueuedStep, queue_steps
 from outrider.actors.workers.ahead.growth_times import GrowthTimes
+from outrider.actors.workers.ahead.queued_steps import Deepen, QueuedStep, queue_steps
 from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.model_worker import WorkerSequence
 

@@ -4,10 +4,14 @@ its checkpoint twice, forwards are timed beside a draft model and of a target al
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import architectures
 import pytest
+import torch
 
+from outrider.actors.runner.runner import Runner
+from outrider.actors.sizing.footprint import footprint
 from outrider.actors.transport.messages import Done, Settle, TimeForwards
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers import loading
@@ -32,6 +36,45 @@ def test_files_that_have_not_changed_are_not_read_again(spec, monkeypatch):
     changed = loading.load_worker(again).description
     assert changed.files != first.files
     assert changed.fingerprint != first.fingerprint
+
+
+class FullDevice:
+    """What torch says of a device with 80 GB: one forward takes as many bytes as it makes logits,
+    other processes hold a gigabyte.
+    """
+
+    TOTAL, OTHERS, WEIGHTS = 80_000_000_000, 1_000_000_000, 16_000_000_000
+
+    def __init__(self, monkeypatch):
+        self.peak = 0
+        for name in ("reset_peak_memory_stats", "synchronize", "empty_cache"):
+            monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: self.WEIGHTS)
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: self.WEIGHTS + self.peak)
+        free = self.TOTAL - self.OTHERS - self.WEIGHTS
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, self.TOTAL))
+        forward = Runner.forward
+        monkeypatch.setattr(Runner, "forward", lambda *given: self.seen(forward(*given)))
+
+    def seen(self, logits):
+        self.peak = max(self.peak, logits.nbytes)
+        return logits
+
+
+def test_a_device_is_filled_beside_its_largest_forward(monkeypatch):
+    """By what is in use amid it: nine tenths of the device, less that, are for text."""
+    target = str(architectures.DEMO / "target")
+    worker = loading.load_worker(WorkerSpec("target", target, 4096, 4096, max_batch=1 << 20))
+    worker.runner.loaded = replace(worker.runner.loaded, device="cuda")
+    device, sizes = FullDevice(monkeypatch), []
+    monkeypatch.setattr(worker.runner, "resize", sizes.append)
+    monkeypatch.setattr(loading.torch, "device", lambda name: name)
+    own = footprint(Path(target))
+    loading._fill_device(WorkerSpec("target", target, 4096, 0, max_batch=1 << 20), worker)
+    num_tokens = min(loading.PROFILED_TOKENS, worker.runner.context_len) - 1
+    assert device.peak == num_tokens * worker.runner.vocab_size * 4
+    room = 0.9 * device.TOTAL - device.OTHERS - device.WEIGHTS - device.peak
+    assert sizes == [int(room) // own.kv_bytes(4)]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
 from outrider.kernels.cpu.backend import CpuBackend
-from outrider.kernels.torch_backend import HostBackend
+from outrider.kernels.torch_backend import Drawn, HostBackend
 
 KINDS = ["greedy", "coupled", "rejection"]
 EAGER = pytest.mark.parametrize("architecture", ["llama", "gemma2"])
@@ -99,6 +99,16 @@ def test_chains_are_as_one_by_one(on_device, monkeypatch, kind, seed):
     for each in (ahead, other):
         each.handle(Close((1, 2, 3, 4)))
         assert each.runner.num_free_pages == each.runner.pool.num_pages
+
+
+def test_nothing_is_waited_for_before_all_steps_are_queued(on_device, monkeypatch):
+    own, seen = worker(), []
+    forward, fetch = own.runner.forward, Drawn.fetch
+    own.runner.forward = lambda *given: seen.append("forward") or forward(*given)
+    monkeypatch.setattr(Drawn, "fetch", lambda drawn: seen.append("fetch") or fetch(drawn))
+    own.handle(Open((row(1, "coupled"), row(2, "coupled", PROMPT[:3]))))
+    own.handle(Propose((ProposeRow(1, 5, (), 4), ProposeRow(2, 3, (), 2)), ()))
+    assert seen == ["forward"] * 4 + ["fetch"] * 4
 
 
 def pair(kind):

@@ -1,9 +1,8 @@
-"""What this GPU can do at most: copies, a small kernel, and the products of an 8B model's step.
+"""What this GPU can do at most: copies, and a small kernel.
 
     python tests/benches/gpu/ceilings.py
 
-All in CUDA graphs; the weights rotate through more memory than the L2 cache holds. A product's
-rate is its weights' bytes over its time. Other benches divide by the copy rate printed here.
+In CUDA graphs. Other benches divide by the copy rate printed here.
 """
 
 import importlib
@@ -11,15 +10,6 @@ import statistics
 from collections.abc import Callable, Sequence
 
 import torch
-
-ROTATED_BYTES = 2**28  # that inputs rotate through: over twice any L2
-WEIGHTS = {  # of Llama-3.1-8B: output and input width, and how many there are in a step
-    "qkv": (6144, 4096, 32),
-    "o": (4096, 4096, 32),
-    "gate_up": (28672, 4096, 32),
-    "down": (4096, 14336, 32),
-    "head": (128256, 4096, 1),
-}
 
 
 def median_us(calls: Sequence[Callable[[], object]], repeats: int = 20) -> float:
@@ -58,15 +48,6 @@ def main() -> None:
     print(f"copy {copy_rate() / 1e12:.2f} TB/s")
     small = normal(64)
     print(f"a small kernel in a graph {median_us([lambda: small.add_(1)] * 320):.2f} µs")
-    for rows in (1, 2, 4, 6, 8, 16, 32, 64):
-        total, told = 0.0, []
-        for name, (out, width, count) in WEIGHTS.items():
-            weights = [normal(out, width) for _ in range(ROTATED_BYTES // (out * width * 2) + 2)]
-            x = normal(rows, width)
-            us = median_us([lambda w=w, x=x: torch.nn.functional.linear(x, w) for w in weights])
-            total += us * count
-            told.append(f"{name} {out * width * 2 / us / 1e3:.0f}")
-        print(f"{rows} rows, GB/s: {', '.join(told)}; products of a step {total / 1e3:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Milliseconds of a step of a model of a real shape, and its share of what the memory allows.
 
     python tests/benches/gpu/decode.py [--shape 8b] [--contexts 512 4096] [--rows 1] [--new 1 6]
+                                       [--numerics exact]
 
 A step is `Runner.forward`, timed on the host from the call to its logits being there. The ceiling
 is the bytes of weights and KV that it must read, at the rate that a copy of this card moves bytes
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, nargs="+", default=[512, 4096])
     parser.add_argument("--rows", type=int, nargs="+", default=[1])
     parser.add_argument("--new", type=int, nargs="+", default=[1, 6], help="tokens a row")
+    parser.add_argument("--numerics", choices=("fast", "exact"), default="fast")
     asked = parser.parse_args()
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     rate, model = copy_rate(), llama(asked.shape)
@@ -73,8 +75,11 @@ def main() -> None:
     of_token = 4 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     most = max(asked.contexts) * max(asked.rows)
     begin = time.perf_counter()
-    runner = Runner(from_model(model), num_tokens=most + 4096 + 64 * max(asked.rows))
-    print(f"{asked.shape}: level {runner.model.level}, {time.perf_counter() - begin:.1f} s to make")
+    num_tokens = most + 4096 + 64 * max(asked.rows)
+    runner = Runner(from_model(model), num_tokens=num_tokens, numerics=asked.numerics)
+    numerics = f"{runner.numerics} {runner.numerics_reason}"
+    print(f"{asked.shape}: level {runner.model.level}, {numerics}, {runner.model.steps}, "
+          f"{time.perf_counter() - begin:.1f} s to make")  # fmt: skip
     on_device = runner.model.on_device
     for context in asked.contexts:
         for rows in asked.rows:

@@ -33,13 +33,15 @@ def prompts(count: int) -> list[str]:
     return [json.loads(line)["question"] for line in lines]
 
 
-async def rate(engine: Engine, streams: int, temperature: float, speculates: bool) -> float:
+PLAIN, SPECULATING = SpeculationParams(is_enabled=False), SpeculationParams()
+
+
+async def rate(engine: Engine, streams: int, temperature: float, how: SpeculationParams) -> float:
     """Tokens a second of so many requests at once, the second time that they are asked."""
     sampling = SamplingParams(temperature, max_tokens=NUM_TOKENS, ignores_eos=True)
     ids = [engine.tokenizer.encode(text) for text in prompts(streams)]
 
     async def ask(prompt: list[int]) -> int:
-        how = SpeculationParams(is_enabled=speculates)
         asked = Request(tuple(prompt), sampling, 1, 0, how)
         return sum([len(chunk.token_ids) async for chunk in engine.generate(asked)])
 
@@ -57,10 +59,10 @@ async def measure(target: Path, draft: Path | None, streams: list[int], **option
     print(f"{target.name}: started in {time.perf_counter() - begin:.1f} s")
     for count in streams:
         for temperature in (0.0, 1.0):
-            plain = await rate(engine, count, temperature, False)
+            plain = await rate(engine, count, temperature, PLAIN)
             told = f"{count} streams, T={temperature}: plain {plain:.0f} tokens/s"
             if draft is not None:
-                own = await rate(engine, count, temperature, True)
+                own = await rate(engine, count, temperature, SPECULATING)
                 told += f", with a draft {own:.0f}, {own / plain:.2f}"
             print(" ", told, flush=True)
     await engine.stop()

@@ -5,8 +5,12 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from kernels.cases import same_bits
 from kernels.cuda.batches import batches, run
 from kernels.cuda.comparison import differences
@@ -36,6 +40,31 @@ def test_bytes_equal_the_oracles(workers: ProcessPoolExecutor, width: int, count
 
 def test_there_are_five_thousand_batches() -> None:
     assert sum(COUNTS.values()) >= 5_000
+
+
+def more_of(part: Any) -> Any:
+    """Every array of it twice, one behind the other."""
+    if isinstance(part, torch.Tensor):
+        return torch.cat((part, part))
+    if isinstance(part, np.ndarray):
+        return np.concatenate((part, part))
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    return replace(
+        part,
+        **{each.name: more_of(getattr(part, each.name)) for each in fields(part) if each.init},
+    )
+
+
+@pytest.mark.parametrize("width", [60, 1003])
+def test_items_beside_others_have_the_same_bytes(width: int) -> None:
+    """So what a batch is padded with changes nothing: verify, draw, and the filters of both."""
+    backend = emulated()
+    for batch in batches(width, range(40)):
+        first, more = run(batch, backend), run(more_of(batch), backend)
+        for name in first.__slots__:
+            once, both = getattr(first, name), getattr(more, name)
+            assert both.tobytes() == once.tobytes() * 2, (width, name)
 
 
 @pytest.mark.parametrize("width", [300, 2 * TILE + 9])

@@ -25,14 +25,15 @@ TARGETS = (80, 90, 100)
 LAYERS = {"llama": (4, 8, 128, "bf16"), "gemma": (2, 4, 256, "bf16"), "small": (2, 2, 16, "fp32")}
 
 
-def options(group, heads, width, dtype, rows, is_direct):
+def options(group, heads, width, dtype, rows, is_direct, is_exact=False):
     """What `attend` tells the kernels of such a layer."""
     block = max(16, width)
     few = block * (4 if dtype == "fp32" else 2) > 256
     return {
         "GROUP": group, "HEADS": heads, "WIDTH": width, "VALUE_WIDTH": width, "BLOCK": block,
         "VALUE_BLOCK": block, "ROWS": rows, "KEYS": 32 if few else 64, "PAGE": 16, "WORDS": 8,
-        "HAS_CAP": False, "HAS_SINKS": False, "IS_DIRECT": is_direct, "SPLITS": 512, "STEP": 16,
+        "HAS_CAP": False, "HAS_SINKS": False, "IS_DIRECT": is_direct, "IS_EXACT": is_exact,
+        "SPLITS": 512, "STEP": 16,
         "KV_HEADS": heads, "ROTATED": width, "HAS_Q_NORM": False, "HAS_K_NORM": False,
         "HAS_DELTA": True, "INNER": 1024, "IS_SILU": True,
         "PRECISION": "ieee" if dtype == "fp32" else "tf32",
@@ -42,7 +43,7 @@ def options(group, heads, width, dtype, rows, is_direct):
 WIDE = {"write": "*i64", "scale": "fp32", "softcap": "fp32", "eps": "fp32"}
 INTS = ("key_head", "key_token", "value_head", "value_token", "window", "per_split", "num_splits",
         "table_stride", "query_head", "query_token")  # fmt: skip
-TABLES = ("table", "tiles", "positions", "ends", "masks")
+TABLES = ("table", "tiles", "positions", "ends", "masks", "nodes", "offsets")
 
 
 def kind_of(name, dtype):
@@ -98,6 +99,8 @@ def jobs(group, heads, width, dtype):
             told = options(group, heads, width, dtype, rows, is_direct)
             key = f"attend_split of {rows} rows{', direct' if is_direct else ''}"
             yield key, attend_split, 4 if rows == 16 else 8, told
+    told = options(group, heads, width, dtype, 16, False, True)
+    yield "attend_split of 16 rows, exact", attend_split, 4, told
     told = options(group, heads, width, dtype, 16, False)
     yield "merge_splits", merge_splits, 2, told
     yield "write_rows", write_rows, 1, told

@@ -24,9 +24,14 @@ def sees(at, ends, masks, window, num_keys):
 
 
 def attend(
-    query, keys, values, at, ends, masks, tiles, table, sinks, scale, softcap, window, rows,
-    num_splits, per_split,
+    query, keys, values, at, ends, masks, nodes, offsets, tiles, table, sinks, scale, softcap,
+    window, rows, num_splits, per_split,
 ):  # fmt: skip
+    if nodes.numel():
+        return attend_each(
+            query, keys, values, at, ends, nodes.view(-1), offsets, tiles, table, sinks, scale,
+            softcap, window,
+        )  # fmt: skip
     num_tokens, heads, _ = query.shape
     _, page, kv_heads, width = values.shape
     group = heads // kv_heads
@@ -50,6 +55,33 @@ def attend(
             scores = torch.cat([scores, column], 2)
         shares = scores.softmax(2)[..., :num_keys]
         out[own] = torch.einsum("htj,jhd->thd", shares, v).to(out.dtype)
+    return out
+
+
+def attend_each(
+    query, keys, values, at, ends, nodes, offsets, tiles, table, sinks, scale, softcap, window
+):  # fmt: skip
+    """Token by token, over exactly what it sees in the order of positions: exact."""
+    heads, page, kv_heads, width = query.shape[1], *values.shape[1:]
+    out = query.new_zeros(len(query), heads, width)
+    keys, values = keys.view(-1, *keys.shape[2:]), values.view(-1, *values.shape[2:])
+    for first, count, slot, _ in tiles.tolist():
+        for token in range(first, first + count):
+            end, last = int(ends[token]), int(at[token])
+            low = max(0, last - window + 1) if window > 0 else min(-window, last)
+            j = torch.arange(low, last + 1)
+            behind = int(offsets[token]) + (j - end).clamp(min=0)
+            row = torch.where(j < end, j, end + nodes[behind].long() if end <= last else j)
+            there = table[slot, row // page].long() * page + row % page
+            k, v = (x[there].float() for x in (keys, values))
+            for head in range(heads):
+                own = head // (heads // kv_heads)
+                scores = (k[:, own] * query[token, head].float()).sum(1) * scale
+                scores = torch.tanh(scores / softcap) * softcap if softcap else scores
+                if sinks is not None:
+                    scores = torch.cat([scores, sinks[head : head + 1].float()])
+                shares = scores.softmax(0)[: len(v)]
+                out[token, head] = (shares[:, None] * v[:, own]).sum(0).to(out.dtype)
     return out
 
 

@@ -4,12 +4,14 @@ import random
 
 import pytest
 import torch
+from actors.runner.gpu.held import Held
 from actors.runner.gpu.replayers import Traced, as_device
-from actors.runner.test_architectures import VOCAB, far_from_plain
+from actors.runner.test_architectures import VOCAB, far_from_plain, rows_not_bitwise
 
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.gpu import staging
 from outrider.actors.runner.gpu.device_model import DeviceModel
+from outrider.actors.runner.gpu.products import AT_ONCE, product
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 
@@ -118,6 +120,25 @@ def test_a_layer_is_few_launches(architecture, runner_of):
         assert not {"_local_scalar_dense", "nonzero", "copy_"} & set(names)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_a_step_holds_as_much_as_computed(architecture, runner_of):
+    """Of each token its state, what is added to it and its norm; the rotation; queries and what
+    attention makes of them; gates, ups and their products. Of the longest chunk, logits beside.
+    """
+    runner, _ = runner_of(architecture)
+    config, cache = runner.loaded.model.config, runner.open()
+    runner.forward([Segment(cache, [3] * 300)])  # the staging's room is made once
+    width, heads = config.hidden_size, config.num_attention_heads * config.head_dim
+    layer = 3 * width + 2 * config.head_dim + 2 * heads + 3 * config.intermediate_size
+    for num_tokens, num_logits in ((32, 1), (300, 1), (300, 300)):
+        runner.rollback(cache, 0)
+        with Held() as held:
+            runner.forward([Segment(cache, [3] * num_tokens, num_logits)])
+        end = num_tokens * (4 * width + 2 * config.head_dim) + num_logits * (width + VOCAB)
+        assert held.most // 4 <= max(num_tokens * layer, end) * 1.02
+        assert held.most // 4 >= max(num_tokens * layer, end) * 0.8
+
+
 def in_mlp(model, what):
     """Something more in the first MLP's forward."""
     mlp = model.base_model.layers[0].mlp
@@ -173,10 +194,108 @@ def test_what_runs_is_told(build, monkeypatch, make_runner):
     for architecture, numerics, steps in (
         ("llama", "fast", ("CUDA graphs", "layers of ten launches")),
         ("gemma2", "fast", ("CUDA graphs", "layers as Hugging Face wrote them")),
-        ("llama", "exact", ("launched one by one", "numerics='exact' computes each row alone")),
+        ("llama", "exact", ("CUDA graphs", "layers of ten launches")),
     ):
         runner = Runner(from_model(build(architecture)), num_tokens=64, numerics=numerics)
         assert runner.model.steps == steps
+
+
+@pytest.fixture
+def exact_of(build, monkeypatch):
+    def make(architecture):
+        as_device(monkeypatch, Traced())
+        return Runner(from_model(build(architecture)), num_tokens=1280, numerics="exact")
+
+    return make
+
+
+def alone(runner, text):
+    cache = runner.open()
+    row = runner.forward([Segment(cache, text)])
+    runner.close(cache)
+    return row
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma2", "gpt2"])
+def test_exact_rows_are_those_of_the_text_alone(exact_of, build, architecture):
+    """Bit for bit, in any company, of chains and trees, as it is and replayed."""
+    runner = exact_of(architecture)
+    assert (runner.numerics, runner.model.steps[0]) == ("exact", "CUDA graphs")
+    walk = Walk(runner, 1)
+    for _ in range(40):
+        walk.step()
+    some = random.Random(2).sample(walk.told, 20)
+    assert not rows_not_bitwise(some, runner)
+    assert far_from_plain(some, build(architecture)) < TOLERANCE
+    assert runner.model.on_device.num_replayed > 20
+
+
+def test_with_experts_by_row_steps_are_captured_anew(runner_of, build):
+    """Mixtral is exact then, too: it takes long to trace 64 rows of it."""
+    runner, traced = runner_of("mixtral")
+    num_graphs = []
+    for _ in range(2):
+        for _ in range(3):
+            row = alone(runner, [3])
+        num_graphs.append(len(traced.graphs))
+        assert runner.model.isolate_experts() == (len(num_graphs) == 1)
+    assert num_graphs[1] > num_graphs[0]
+    assert far_from_plain([([3], row)], build("mixtral")) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["nodes", "offsets", "tiles"])
+def test_a_baked_in_number_makes_other_bits(exact_of, monkeypatch, name):
+    walk, sound = Walk(exact_of("llama"), 1), exact_of("llama")
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.Staging, "send", baked(name))
+        for _ in range(30):
+            walk.step()
+    assert rows_not_bitwise(random.Random(2).sample(walk.told, 20), sound)
+
+
+def test_exact_trees_may_be_large(exact_of):
+    """Deeper than a window, and of more nodes than a mask has bits."""
+    runner = exact_of("gemma2")
+    cache, text = runner.open(), [5, 6, 7]
+    runner.forward([Segment(cache, text, 0)])
+    ids = [1 + at % 99 for at in range(300)]
+    parents = [*range(-1, 99), *(at % 100 for at in range(200))]
+    rows = runner.forward([Segment(cache, ids, 300, parents)])
+    for node in (0, 50, 99, 100, 299):
+        path = [ids[at] for at in path_of(parents, node)]
+        assert torch.equal(alone(runner, text + path)[0], rows[node])
+
+
+def of_any_number(x, weight, bias, *, is_exact):
+    """A product of which a row depends on how many there are."""
+    return torch.nn.functional.linear(x, weight, bias) * (1 + 1e-6 * (x.numel() % 3))
+
+
+def test_a_product_that_knows_its_company_is_not_exact(exact_of, monkeypatch):
+    monkeypatch.setattr("outrider.actors.runner.gpu.products.product", of_any_number)
+    monkeypatch.setattr("outrider.actors.runner.gpu.fused_body.product", of_any_number)
+    runner = exact_of("llama")
+    assert runner.numerics == "fast"
+    assert "logits change" in runner.numerics_reason
+
+
+def test_products_are_always_of_as_many_rows():
+    """On a GPU as many take another kernel than fewer, or more."""
+    torch.manual_seed(0)
+    weight, bias, sizes = torch.randn(24, 40), torch.randn(24), []
+
+    class Counted(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            if function is torch.nn.functional.linear:
+                sizes.append(len(args[0]))
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    for num in (1, 63, 64, 65, 200):
+        x = torch.randn(1, num, 40)
+        made = product(x.as_subclass(Counted), weight, bias, is_exact=True)
+        assert torch.allclose(made, torch.nn.functional.linear(x, weight, bias), atol=1e-5)
+    assert set(sizes) == {AT_ONCE}
 
 
 def test_large_trees_and_other_windows_go_another_way(build, monkeypatch):

@@ -50,23 +50,26 @@ def segments(pool, seed, kinds):
     return found
 
 
-def staged_of(pool, found, group):
+def staged_of(pool, found, group, *, is_exact=False):
     step = pack(found, pool)
-    tiles = tiles_of(step, group)
-    staging = Staging(256, torch.device("cpu"))
+    tiles = tiles_of(step, group, is_exact=is_exact)
+    staging = Staging(256, torch.device("cpu"), is_exact=is_exact)
     count = 1 << (len(step.tokens) - 1).bit_length()
     table = torch.from_numpy(pool.table)
     size = count, max(len(tiles.array), 4)
     return step, tiles, staging.send(step, tiles, pool.spare_row, table, size, 0)
 
 
-def compared(layer, kinds, seed=0, splits=None, interpreted=attention.attend, device="cpu"):
+def compared(
+    layer, kinds, seed=0, splits=None, interpreted=attention.attend, device="cpu", is_exact=False
+):
     """What the kernels make of it and what they should, of the step's own tokens."""
     torch.manual_seed(seed)
     shape = (layer.kv_heads, layer.width, layer.value_width)
     pool = KvPool([shape], num_tokens=4096, page_size=PAGE, max_rows=4096, has_spare=True)
     group = layer.heads // layer.kv_heads
-    step, tiles, staged = staged_of(pool, segments(pool, seed, kinds), group)
+    found = segments(pool, seed, kinds)
+    step, tiles, staged = staged_of(pool, found, group, is_exact=is_exact)
     keys, values = (
         torch.randn(pool.num_pages + 1, PAGE, layer.kv_heads, size).to(layer.dtype)
         for size in shape[1:]
@@ -75,9 +78,9 @@ def compared(layer, kinds, seed=0, splits=None, interpreted=attention.attend, de
     sinks = torch.randn(layer.heads) if layer.has_sinks else None
     splits = splits or attention.splits_of(tiles.most_keys, len(staged.tiles) * layer.kv_heads, 264)
     given = (
-        query, keys, values, staged.at, staged.ends, staged.masks, staged.tiles, staged.table,
-        sinks, layer.width**-0.5, layer.softcap, layer.window, tiles.rows, splits.number,
-        splits.size,
+        query, keys, values, staged.at, staged.ends, staged.masks, staged.nodes, staged.offsets,
+        staged.tiles, staged.table, sinks, layer.width**-0.5, layer.softcap, layer.window,
+        tiles.rows, splits.number, splits.size,
     )  # fmt: skip
     own = slice(0, len(step.tokens))
     there = [x.to(device) if isinstance(x, torch.Tensor) else x for x in given]
@@ -115,6 +118,77 @@ def test_attention(layer, kinds, splits):
 WIDE = Layer(32, 8, 128, 128, dtype=torch.bfloat16)
 
 
+LAYERS = (
+    Layer(window=7),
+    Layer(window=-1),
+    Layer(softcap=5.0, has_sinks=True),
+    Layer(heads=7, kv_heads=1, dtype=torch.float16),
+)
+
+
+@pytest.mark.parametrize("layer", [Layer(), *LAYERS], ids=lambda each: str(each)[:70])
+def test_exact_attention(layer):
+    splits = attention.exact_splits_of(256, 4096)
+    got, wanted = compared(layer, MIXED, 0, splits, is_exact=True)
+    assert (got - wanted).abs().max() < CLOSE[layer.dtype]
+
+
+def one_text(as_tree, alone, device="cpu"):
+    """The last ten tokens of a text of 150, behind one another or as every second node of a tree,
+    each alone or all in a step with others. What attention makes of them, exact.
+    """
+    rng, length, new = torch.Generator().manual_seed(5), 150, 10
+    draws = [torch.randn(length, 2, 16, generator=rng) for _ in range(2)]
+    query = torch.randn(new, 4, 16, generator=rng)
+    pool = KvPool([(2, 16, 16)], num_tokens=1024, page_size=PAGE, max_rows=1024, has_spare=True)
+    other, cache = pool.open(), pool.open()
+    pool.reserve([(other, 40)])
+    pool.reserve([(cache, length + new)])
+    stores = [torch.randn(pool.num_pages + 1, PAGE, 2, 16) for _ in range(2)]
+    rows = [*range(length - new), *(length - new + at * (1 + as_tree) for at in range(new))]
+    for store, draw in zip(stores, draws, strict=True):
+        store.view(-1, 2, 16)[[pool.row(cache, row) for row in rows]] = draw
+    cache.len = length - new
+    parents = [-1, *(2 * ((at - 1) // 2) for at in range(1, 2 * new))] if as_tree else None
+    count, own = (2 * new, slice(0, 2 * new, 2)) if as_tree else (new, slice(0, new))
+    found = []
+    for first in range(0, count, 1 + as_tree) if alone and not as_tree else (0,):
+        if alone and not as_tree:
+            cache.len, segments = length - new + first, [Segment(cache, [1])]
+        else:
+            segments = [Segment(cache, [1] * count, count, parents)]
+            if not alone:
+                segments.insert(0, Segment(other, [1] * 7, 7))
+        _, tiles, staged = staged_of(pool, segments, 2, is_exact=True)
+        queries = torch.randn(len(staged.ids), 4, 16)
+        begin = 0 if alone else 7
+        places = [begin] if alone and not as_tree else list(range(begin, begin + count))[own]
+        queries[places] = query[first : first + 1] if alone and not as_tree else query
+        splits = attention.exact_splits_of(tiles.most_keys, 4096)
+        given = (
+            queries, *stores, staged.at, staged.ends, staged.masks, staged.nodes, staged.offsets,
+            staged.tiles, staged.table, None, 0.25, 0.0, 0, tiles.rows, splits.number, splits.size,
+        )  # fmt: skip
+        there = [x.to(device) if isinstance(x, torch.Tensor) else x for x in given]
+        found.append(attention.attend(*there)[places].cpu())
+    return torch.cat(found)
+
+
+def is_one_text(device):
+    ways = ((False, False), (True, True), (True, False))
+    alone = one_text(False, True, device)
+    return all(torch.equal(one_text(*way, device), alone) for way in ways)
+
+
+def test_exact_attention_has_the_same_bits_in_any_company():
+    assert is_one_text("cpu")
+
+
+@pytest.mark.gpu
+def test_exact_attention_has_the_same_bits_on_a_gpu():
+    assert is_one_text("cuda")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("layer", "kinds", "splits"), [*CASES, (WIDE, MIXED, None), (WIDE, MIXED, SPLIT)]
@@ -149,7 +223,7 @@ def test_planted_masks_are_caught(planted):
     ("right", "wrong", "splits"),
     [
         ("tl.cdiv(num_keys, per_split)", "tl.cdiv(num_keys, per_split) - 1", SPLIT),
-        ("j // PAGE", "(j + 1) // PAGE", SPLIT),
+        ("row // PAGE, mask", "(row + 1) // PAGE, mask", SPLIT),
         ("position - window + 1, 0)", "position - window, 0)", SPLIT),
         (
             "kept = tl.exp(top - safe)",
@@ -159,6 +233,29 @@ def test_planted_masks_are_caught(planted):
     ],
 )
 def test_planted_bugs_are_caught(right, wrong, splits, monkeypatch, tmp_path):
+    plant(right, wrong, monkeypatch, tmp_path)
+    layer = Layer(window=0 if splits.number == 1 else 20)
+    got, wanted = compared(layer, MIXED, 0, splits)
+    assert not (got - wanted).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("root + node)", "root + node * 0)"),
+        ("nodes + tl.load(offsets + first)", "nodes"),
+        ("(j[None, :] <= position[:, None])", "(j[None, :] <= position[:, None] + 1)"),
+        ("base = (tile * HEADS + head) * num_splits", "base = tile * HEADS * num_splits"),
+    ],
+)
+def test_planted_bugs_of_exact_attention_are_caught(right, wrong, monkeypatch, tmp_path):
+    plant(right, wrong, monkeypatch, tmp_path)
+    splits = attention.exact_splits_of(256, 4096)
+    got, wanted = compared(Layer(), ("tree", "tree", "chain"), 0, splits, is_exact=True)
+    assert not (got - wanted).abs().max() < 1e-3
+
+
+def plant(right, wrong, monkeypatch, tmp_path):
     source = Path(attention_kernels.__file__).read_text()
     assert right in source
     path = tmp_path / "planted.py"
@@ -168,9 +265,6 @@ def test_planted_bugs_are_caught(right, wrong, splits, monkeypatch, tmp_path):
     spec.loader.exec_module(module)
     for name in ("attend_split", "merge_splits"):
         monkeypatch.setattr(attention, name, getattr(module, name))
-    layer = Layer(window=0 if splits.number == 1 else 20)
-    got, wanted = compared(layer, MIXED, 0, splits)
-    assert not (got - wanted).abs().max() < 1e-3
 
 
 def test_many_keys():
@@ -184,8 +278,8 @@ def test_many_keys():
     torch.manual_seed(0)
     keys, values = (torch.randn(pool.num_pages, PAGE, 1, 16) for _ in range(2))
     given = (
-        torch.randn(1, 2, 16), keys, values, staged.at, staged.ends, staged.masks, staged.tiles,
-        staged.table, None, 0.25, 0.0, 0, tiles.rows, 4, count // 4,
+        torch.randn(1, 2, 16), keys, values, staged.at, staged.ends, staged.masks, staged.nodes,
+        staged.offsets, staged.tiles, staged.table, None, 0.25, 0.0, 0, tiles.rows, 4, count // 4,
     )  # fmt: skip
     assert (attention.attend(*given) - plain_ops.attend(*given)).abs().max() < CLOSE[layer.dtype]
 
