@@ -16,9 +16,7 @@ from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 
 LONGEST, TOLERANCE = 48, 2e-5
-# A fused one and one of Hugging Face's layers; the others are as those: all passed with 1,000.
-NUM_STEPS = {"llama": 1000, "gemma2": 1000}
-FEW_STEPS = 100
+NUM_STEPS = 1000
 FUSED = ("llama", "qwen2", "qwen3", "mistral", "phi3")
 
 
@@ -94,14 +92,13 @@ def test_random_steps(architecture, build, runner_of):
     """Replays of a thousand steps give the plain model's rows."""
     runner, _ = runner_of(architecture)
     walk, on_device = Walk(runner, 1), runner.model.on_device
-    num_steps = NUM_STEPS.get(architecture, FEW_STEPS)
-    for _ in range(num_steps):
+    for _ in range(NUM_STEPS):
         walk.step()
     some = random.Random(2).sample(walk.told, 300)
     assert far_from_plain(some, build(architecture)) < TOLERANCE
     assert (runner.model.fused_body is not None) == (architecture in FUSED)
     assert not on_device.refusal
-    assert on_device.num_replayed > num_steps * 0.5
+    assert on_device.num_replayed > NUM_STEPS * 0.5
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
