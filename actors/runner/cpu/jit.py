@@ -3,6 +3,13 @@
 Floating point: a multiply and an add may fuse, and a sum may be split over vector lanes. Both are
 decided when the code is compiled, from trip counts only, so the same row gives the same bits
 whatever else is in the step. Infinities and NaNs keep their meaning.
+
+A loop that writes one array and reads others is compiled twice, in vectors and one by one: the
+latter runs where the arrays lie less than a few vectors apart. So that addresses change no bit,
+such loops are `elementwise`: nothing in them is regrouped, and both round alike.
+
+A function that stays a call is one machine code where it was compiled and another where what was
+kept is loaded. So that they are the same bits in every process, all are inlined.
 """
 
 from collections.abc import Callable
@@ -24,7 +31,10 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"contract", "reassoc", "nsz", "arcp"},
 }
-inlined = cast(Callable[[F], F], numba.njit(**OPTIONS))
+inlined = cast(Callable[[F], F], numba.njit(forceinline=True, **OPTIONS))
+elementwise = cast(
+    Callable[[F], F], numba.njit(forceinline=True, **OPTIONS | {"fastmath": {"contract"}})
+)
 
 # Numba's cache looks at a function's own file only; these hold what such functions are made of.
 KERNEL_FILES = (
@@ -76,7 +86,7 @@ def power_of_two(typing_context: Any, exponent: Any) -> Any:
     return types.float32(types.int32), codegen
 
 
-@inlined
+@elementwise
 def exp32(x: Any) -> Any:
     """exp(x) in float32, clamped to the normal range; a loop over it vectorises."""
     x = min(max(x, np.float32(-87.0)), np.float32(88.0))
@@ -92,7 +102,7 @@ def exp32(x: Any) -> Any:
     return value * power_of_two(np.int32(whole))
 
 
-@inlined
+@elementwise
 def tanh32(x: Any) -> Any:
     """tanh(x) in float32 through exp32; exact limits at both ends."""
     return np.float32(1.0) - np.float32(2.0) / (exp32(np.float32(2.0) * x) + np.float32(1.0))

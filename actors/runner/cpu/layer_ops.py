@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from outrider.actors.runner.cpu.jit import compiled, exp32, inlined, tanh32
+from outrider.actors.runner.cpu.jit import compiled, elementwise, exp32, inlined, tanh32
 from outrider.actors.runner.structure import SILU
 
 Floats = npt.NDArray[np.float32]
@@ -17,12 +17,17 @@ def rms_norm(x: Floats, weight: Floats, eps: Any, out: Floats) -> None:
     total = np.float32(0.0)
     for i in range(weight.size):
         total += x[i] * x[i]
-    factor = np.float32(1.0) / np.sqrt(total / np.float32(weight.size) + eps)
+    scale(x, np.float32(1.0) / np.sqrt(total / np.float32(weight.size) + eps), weight, out)
+
+
+@elementwise
+def scale(x: Floats, factor: Any, weight: Floats, out: Floats) -> None:
+    """out = x * factor * weight, over weight.size entries; out may be x."""
     for i in range(weight.size):
         out[i] = x[i] * factor * weight[i]
 
 
-@inlined
+@elementwise
 def rotate(head: Floats, cosines: Floats, sines: Floats) -> None:
     """Rotate the first cosines.size entries of a head; the two halves are paired."""
     half = cosines.size // 2
@@ -56,7 +61,7 @@ def place_heads(
             value_row[number, d] = qkv[at + (kv_heads + number) * width + d]
 
 
-@inlined
+@elementwise
 def gate_row(x: Floats, inner: int, activation: int, out: Floats) -> None:
     """out = act(gate) * up of a row [gate | up]."""
     if activation == SILU:
