@@ -29,6 +29,8 @@ class HeadWorker(DraftWorker):
             drafter=head.kind,
         )
         self._target, self._head = target, head.runner
+        # One whose guesses stand in the target's caches.
+        self._exit = head.runner if isinstance(head.runner, EarlyExitRunner) else None
 
     def opened(self, sequence: WorkerSequence) -> None:
         super().opened(sequence)
@@ -38,17 +40,17 @@ class HeadWorker(DraftWorker):
             self._head.close(sequence.cache)
 
     def grow(self, row: GrowRow) -> None:
-        if isinstance(self._head, EarlyExitRunner):
+        if self._exit is not None:
             sequence, cache = self.find(row.seq_id), self._target.cache_of(row.seq_id)
             sequence.cache = NOWHERE if cache is None else cache
             if cache is not None:
-                self._head.lend(cache)
+                self._exit.lend(cache)
         super().grow(row)
 
     def give_back(self) -> None:
         """What lies in the target's caches, before it goes on."""
-        if isinstance(self._head, EarlyExitRunner):
+        if self._exit is not None:
             self.grower.start_over()
             for sequence in self._sequences.values():
                 sequence.cache = NOWHERE
-            self._head.give_back()
+            self._exit.give_back()

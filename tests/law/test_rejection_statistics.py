@@ -61,7 +61,7 @@ def joint(models):
     return tuple(prompt), found
 
 
-async def odds(engine_of, joint, place, k=3):
+async def odds(engine_of, joint, place, k=3, num_requests=NUM_REQUESTS):
     prompt, probs = joint
     counts = dict.fromkeys(probs, 0)
     sampling = SamplingParams(
@@ -77,7 +77,7 @@ async def odds(engine_of, joint, place, k=3):
             chunks = [chunk async for chunk in engine.generate(request)]
             counts[tuple(i for chunk in chunks for i in chunk.token_ids)] += 1
 
-        for batch in (range(at, at + 24) for at in range(0, NUM_REQUESTS, 24)):
+        for batch in (range(at, at + 24) for at in range(0, num_requests, 24)):
             await asyncio.gather(*(one(seed) for seed in batch))
         snapshot = engine.statistics.snapshot()
     found = chi_square_odds(np.array(list(counts.values())), np.array(list(probs.values())))
@@ -125,8 +125,11 @@ async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k, place)
 
 
 @pytest.mark.parametrize("place", ["ahead", "in turns"])
-@pytest.mark.parametrize("plant", [turns_rows_round, proposes_the_likely_only])
-async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant, place):
+@pytest.mark.parametrize(
+    ("plant", "num_requests"),
+    [(turns_rows_round, NUM_REQUESTS), (proposes_the_likely_only, 2400)],
+)
+async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant, num_requests, place):
     plant(monkeypatch)
-    found, _ = await odds(engine_of, joint, place)
+    found, _ = await odds(engine_of, joint, place, num_requests=num_requests)
     assert found < LIMIT

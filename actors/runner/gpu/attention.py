@@ -126,7 +126,7 @@ def attend(
     out = query.new_empty(num_tokens, heads, value_width)
     is_exact = nodes.numel() > 0
     is_direct = num_splits == 1 and not is_exact
-    room = 0 if is_direct else num_tiles * kv_heads * num_splits * rows
+    room = 0 if is_direct else num_tokens * heads * num_splits
     sums = query.new_empty(room * value_block, dtype=torch.float32)
     stats = query.new_empty(room * 2, dtype=torch.float32)
     has_sinks, given = sinks is not None, query if sinks is None else sinks

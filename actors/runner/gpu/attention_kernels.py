@@ -116,8 +116,8 @@ def attend_split(
     PAGE: tl.constexpr, WORDS: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
     IS_DIRECT: tl.constexpr, IS_EXACT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Sums of one split, not yet divided: [ROWS, VALUE_WIDTH] with (largest score, total) a row.
-    With one split (IS_DIRECT) the result itself.
+    """Sums of one split, not yet divided, of every token and head: [tokens, heads, splits,
+    VALUE_BLOCK], and (largest score, total) beside. With one split (IS_DIRECT) the result itself.
     """
     tile, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first = tl.load(tiles + tile * 4)
@@ -157,12 +157,13 @@ def attend_split(
             limit = begin  # one way for every block
             if count == 1:  # of a tree, or a chain, whose end is behind all keys
                 path, root = nodes + tl.load(offsets + first), shared
-        for base in range(begin, limit, KEYS):
-            top, total, mixed = attend_block(
-                x, keys, values, of_slot, masks, path, root, base, stop, token, live, position, end,
-                low, head, scale, softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH, BLOCK,
-                VALUE_BLOCK, KEYS, PAGE, WORDS, HAS_CAP, True, False, PRECISION,
-            )  # fmt: skip
+        else:
+            for base in range(begin, limit, KEYS):
+                top, total, mixed = attend_block(
+                    x, keys, values, of_slot, masks, path, root, base, stop, token, live, position,
+                    end, low, head, scale, softcap, top, total, mixed, HEADS, WIDTH, VALUE_WIDTH,
+                    BLOCK, VALUE_BLOCK, KEYS, PAGE, WORDS, HAS_CAP, True, False, PRECISION,
+                )  # fmt: skip
         for base in range(limit, stop, KEYS):
             top, total, mixed = attend_block(
                 x, keys, values, of_slot, masks, path, root, base, stop, token, live, position, end,
@@ -175,10 +176,10 @@ def attend_split(
                 GROUP, HEADS, VALUE_WIDTH, VALUE_BLOCK, HAS_SINKS,
             )  # fmt: skip
         else:
-            to = ((tile * HEADS + head) * num_splits + split) * ROWS + row
-            tl.store(stats + to * 2, top)
-            tl.store(stats + to * 2 + 1, total)
-            tl.store(sums + to[:, None] * VALUE_BLOCK + wide[None, :], mixed)
+            to = (token * HEADS * GROUP + of_head).to(tl.int64) * num_splits + split
+            tl.store(stats + to * 2, top, mask=live)
+            tl.store(stats + to * 2 + 1, total, mask=live)
+            tl.store(sums + to[:, None] * VALUE_BLOCK + wide[None, :], mixed, mask=live[:, None])
 
 
 @triton.jit(do_not_specialize=["per_split", "num_splits"])
@@ -195,21 +196,19 @@ def merge_splits(
     count = tl.load(tiles + tile * 4 + 1)
     num_keys = tl.load(tiles + tile * 4 + 3)
     if row // GROUP < count:
-        used = tl.cdiv(num_keys, per_split)
-        base = (tile * HEADS + head) * num_splits
+        used, of_head = tl.cdiv(num_keys, per_split), head * GROUP + row % GROUP
+        token = first + row // GROUP
+        base = (token * HEADS * GROUP + of_head).to(tl.int64) * num_splits
         every = tl.arange(0, SPLITS)
-        tops = tl.load(
-            stats + ((base + every) * ROWS + row) * 2, mask=every < used, other=float("-inf")
-        )
+        tops = tl.load(stats + (base + every) * 2, mask=every < used, other=float("-inf"))
         top = tl.max(tops)
-        of_head = head * GROUP + row % GROUP
         if HAS_SINKS:
             top = tl.maximum(top, tl.load(sinks + of_head).to(tl.float32))
         wide, total = tl.arange(0, VALUE_BLOCK), 0.0
         mixed = tl.zeros([VALUE_BLOCK], tl.float32)
         for begin in range(0, used, STEP):
             some = begin + tl.arange(0, STEP)
-            to = (base + some) * ROWS + row
+            to = base + some
             peak = tl.load(stats + to * 2, mask=some < used, other=float("-inf"))
             sum_of = tl.load(stats + to * 2 + 1, mask=some < used, other=0.0)
             share = tl.exp(peak - top)
@@ -221,7 +220,6 @@ def merge_splits(
             mixed += tl.sum(part * share[:, None], 0)
         if HAS_SINKS:
             total += tl.exp(tl.load(sinks + of_head).to(tl.float32) - top)
-        token = first + row // GROUP
         tl.store(
             out + (token * HEADS * GROUP + of_head) * VALUE_WIDTH + wide,
             (mixed / total).to(out.dtype.element_ty),

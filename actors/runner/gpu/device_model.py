@@ -36,6 +36,7 @@ from outrider.actors.runner.taps import LayerHooks, Tapped
 log = logging.getLogger(__name__)
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of a step that is captured, padding included
+ALIGNED = 64  # tokens: Triton compiles another kernel for addresses that are no multiple of 16
 EXACT_TOKENS = tuple(size for size in TOKENS if size % AT_ONCE == 0)
 KEYS = tuple(1024 << n for n in range(11))  # of its longest sequence
 
@@ -111,7 +112,8 @@ class OverPool:
     def staging(self, num_tokens: int) -> Staging:
         """For a step that is not captured."""
         if num_tokens > self.long.num_tokens:
-            self.long = Staging(2 * num_tokens, self.pool.device, is_exact=self._is_exact)
+            size = -(-2 * num_tokens // ALIGNED) * ALIGNED
+            self.long = Staging(size, self.pool.device, is_exact=self._is_exact)
         return self.long
 
 

@@ -180,7 +180,7 @@ def test_a_baked_in_number_is_caught(build, runner_of, monkeypatch, name):
     runner, _ = runner_of(architecture)
     monkeypatch.setattr(staging.Staging, "send", baked(name))
     walk = Walk(runner, 1)
-    for _ in range(60):
+    for _ in range(30):
         walk.step()
     assert not far_from_plain(walk.told, build(architecture)) < 1e-2
 

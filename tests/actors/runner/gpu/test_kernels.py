@@ -13,7 +13,14 @@ from actors.runner.gpu import plain_ops
 from outrider.actors.runner.attention.gathered import visible
 from outrider.actors.runner.forward_batch import CHAIN_END, POSITION, Segment, pack
 from outrider.actors.runner.gpu import attention, attention_kernels, fused_body
-from outrider.actors.runner.gpu.staging import MANY_ROWS, Staging, masks_of, num_nodes, tiles_of
+from outrider.actors.runner.gpu.staging import (
+    MANY_ROWS,
+    Staged,
+    Staging,
+    masks_of,
+    num_nodes,
+    tiles_of,
+)
 from outrider.actors.runner.kv.pool import KvPool
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of rows that are not live
@@ -245,7 +252,7 @@ def test_planted_bugs_are_caught(right, wrong, splits, monkeypatch, tmp_path):
         ("root + node)", "root + node * 0)"),
         ("nodes + tl.load(offsets + first)", "nodes"),
         ("(j[None, :] <= position[:, None])", "(j[None, :] <= position[:, None] + 1)"),
-        ("base = (tile * HEADS + head) * num_splits", "base = tile * HEADS * num_splits"),
+        ("HEADS * GROUP + of_head).to(tl.int64)", "HEADS * GROUP + head).to(tl.int64)"),
     ],
 )
 def test_planted_bugs_of_exact_attention_are_caught(right, wrong, monkeypatch, tmp_path):
@@ -306,6 +313,20 @@ def test_staging_sees_what_gathering_sees(seed):
             places = np.flatnonzero(seen.numpy())
             rows = pool.table[slot, places // PAGE].astype(np.int64) * PAGE + places % PAGE
             assert rows.tolist() == visible(step, pool, token, 0).tolist()
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize("num_tokens", [256, 640])
+def test_a_steps_tensors_are_aligned(num_tokens, is_exact):
+    """Triton has machine code of its own for addresses that are no multiple of 16."""
+    pool = KvPool([(1, 4, 4)], num_tokens=640, page_size=PAGE, max_rows=640, has_spare=True)
+    step = pack(segments(pool, 0, ["chunk", "chunk"]), pool)
+    tiles = tiles_of(step, 2, is_exact=is_exact)
+    staging = Staging(num_tokens, torch.device("cpu"), is_exact=is_exact)
+    size = len(step.tokens), len(tiles.array)
+    staged = staging.send(step, tiles, 0, torch.from_numpy(pool.table), size, 0)
+    names = set(Staged.__slots__) - {"table"}
+    assert all(getattr(staged, name).data_ptr() % 16 == 0 for name in names)
 
 
 @pytest.mark.parametrize("norms", [(True, True), (False, False), (True, False)])
