@@ -127,7 +127,7 @@ async def test_the_joint_is_the_targets(engine_of, joint, monkeypatch, k, place)
 @pytest.mark.parametrize("place", ["ahead", "in turns"])
 @pytest.mark.parametrize(
     ("plant", "num_requests"),
-    [(turns_rows_round, NUM_REQUESTS), (proposes_the_likely_only, 2400)],
+    [(turns_rows_round, 2400), (proposes_the_likely_only, NUM_REQUESTS)],
 )
 async def test_a_planted_bug_is_caught(engine_of, joint, monkeypatch, plant, num_requests, place):
     plant(monkeypatch)

@@ -23,7 +23,7 @@ from outrider.actors.runner.kv.pool import KvPool
 WORDS = 8  # of 32 nodes each: of a tree that one mask can hold
 MAX_NODES = 32 * WORDS
 FEW_ROWS, MANY_ROWS = 16, 64  # of an attention tile: tokens × the heads that share a KV head
-PATH_NODES = 64  # room for a token's ancestors, where numerics are exact; less is used of others'
+PATH_NODES = 64  # of a token and its ancestors, that an exact staging has room for
 
 
 @dataclass(frozen=True, slots=True)
