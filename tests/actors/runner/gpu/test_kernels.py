@@ -140,60 +140,60 @@ def test_exact_attention(layer):
     assert (got - wanted).abs().max() < CLOSE[layer.dtype]
 
 
-def one_text(as_tree, alone, device="cpu"):
-    """The last ten tokens of a text of 150, behind one another or as every second node of a tree,
-    each alone or all in a step with others. What attention makes of them, exact.
-    """
-    rng, length, new = torch.Generator().manual_seed(5), 150, 10
-    draws = [torch.randn(length, 2, 16, generator=rng) for _ in range(2)]
-    query = torch.randn(new, 4, 16, generator=rng)
-    pool = KvPool([(2, 16, 16)], num_tokens=1024, page_size=PAGE, max_rows=1024, has_spare=True)
-    other, cache = pool.open(), pool.open()
-    pool.reserve([(other, 40)])
-    pool.reserve([(cache, length + new)])
-    stores = [torch.randn(pool.num_pages + 1, PAGE, 2, 16) for _ in range(2)]
-    rows = [*range(length - new), *(length - new + at * (1 + as_tree) for at in range(new))]
-    for store, draw in zip(stores, draws, strict=True):
-        store.view(-1, 2, 16)[[pool.row(cache, row) for row in rows]] = draw
-    cache.len = length - new
-    parents = [-1, *(2 * ((at - 1) // 2) for at in range(1, 2 * new))] if as_tree else None
-    count, own = (2 * new, slice(0, 2 * new, 2)) if as_tree else (new, slice(0, new))
-    found = []
-    for first in range(0, count, 1 + as_tree) if alone and not as_tree else (0,):
-        if alone and not as_tree:
-            cache.len, segments = length - new + first, [Segment(cache, [1])]
-        else:
-            segments = [Segment(cache, [1] * count, count, parents)]
-            if not alone:
-                segments.insert(0, Segment(other, [1] * 7, 7))
+class OneText:
+    """The last tokens of a text: what exact attention makes of them, in whatever step they are."""
+
+    LENGTH, NEW = 150, 10
+
+    def __init__(self, device):
+        self.device, rng = device, torch.Generator().manual_seed(5)
+        self.draws = [torch.randn(self.LENGTH, 2, 16, generator=rng) for _ in range(2)]
+        self.queries = torch.randn(self.NEW, 4, 16, generator=rng)
+
+    def attended(self, is_tree, num_others, first=0, number=NEW):
+        """Some of the new ones, behind so many tokens of another sequence. A tree has them as every
+        second node.
+        """
+        pool = KvPool([(2, 16, 16)], num_tokens=1024, page_size=PAGE, max_rows=1024, has_spare=True)
+        other, cache, stride = pool.open(), pool.open(), 1 + is_tree
+        pool.reserve([(other, 40)])
+        pool.reserve([(cache, self.LENGTH + self.NEW)])
+        start = self.LENGTH - self.NEW
+        rows = [*range(start), *(start + at * stride for at in range(self.NEW))]
+        stores = [torch.randn(pool.num_pages + 1, PAGE, 2, 16) for _ in range(2)]
+        for store, draw in zip(stores, self.draws, strict=True):
+            store.view(-1, 2, 16)[[pool.row(cache, row) for row in rows]] = draw
+        cache.len, count = start + first, number * stride
+        parents = [-1, *(2 * ((at - 1) // 2) for at in range(1, count))] if is_tree else None
+        segments = [Segment(other, [1] * num_others, num_others)] if num_others else []
+        segments.append(Segment(cache, [1] * count, count, parents))
         _, tiles, staged = staged_of(pool, segments, 2, is_exact=True)
-        queries = torch.randn(len(staged.ids), 4, 16)
-        begin = 0 if alone else 7
-        places = [begin] if alone and not as_tree else list(range(begin, begin + count))[own]
-        queries[places] = query[first : first + 1] if alone and not as_tree else query
+        query, own = (
+            torch.randn(len(staged.ids), 4, 16),
+            slice(num_others, num_others + count, stride),
+        )
+        query[own] = self.queries[first : first + number]
         splits = attention.exact_splits_of(tiles.most_keys, 4096)
         given = (
-            queries, *stores, staged.at, staged.ends, staged.masks, staged.nodes, staged.offsets,
+            query, *stores, staged.at, staged.ends, staged.masks, staged.nodes, staged.offsets,
             staged.tiles, staged.table, None, 0.25, 0.0, 0, tiles.rows, splits.number, splits.size,
         )  # fmt: skip
-        there = [x.to(device) if isinstance(x, torch.Tensor) else x for x in given]
-        found.append(attention.attend(*there)[places].cpu())
-    return torch.cat(found)
+        there = [x.to(self.device) if isinstance(x, torch.Tensor) else x for x in given]
+        return attention.attend(*there)[own].cpu()
 
-
-def is_one_text(device):
-    ways = ((False, False), (True, True), (True, False))
-    alone = one_text(False, True, device)
-    return all(torch.equal(one_text(*way, device), alone) for way in ways)
+    def is_the_same_anywhere(self):
+        alone = torch.cat([self.attended(False, 0, first, 1) for first in range(self.NEW)])
+        ways = ((False, 0), (False, 7), (True, 0), (True, 7))
+        return all(torch.equal(self.attended(*way), alone) for way in ways)
 
 
 def test_exact_attention_has_the_same_bits_in_any_company():
-    assert is_one_text("cpu")
+    assert OneText("cpu").is_the_same_anywhere()
 
 
 @pytest.mark.gpu
 def test_exact_attention_has_the_same_bits_on_a_gpu():
-    assert is_one_text("cuda")
+    assert OneText("cuda").is_the_same_anywhere()
 
 
 @pytest.mark.gpu
