@@ -266,6 +266,8 @@ class Grower:
                 rows += self._offers(self._sampler.take(step.drafting))
         except Exception:
             log.exception("a step of the draft failed")
+            for step in queued:
+                step.give_up()
         return rows
 
     def _offers(self, children: dict[int, list[TreeNode]]) -> list[OfferRow]:

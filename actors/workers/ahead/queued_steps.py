@@ -45,6 +45,12 @@ class QueuedStep:
             growing.hungry = [each for each in growing.hungry if each is not node]
             fed[at] = node, growing
 
+    def give_up(self) -> None:
+        """What was drawn before it will not be known: its rows are nobody's."""
+        for node, growing in self.drafting.fed:
+            if not growing.has(node):
+                node.parent = growing.tree.root
+
 
 def queue_steps(
     runner: Runner,

@@ -4,6 +4,7 @@ nothing but the draft's own guesses.
 
 import itertools
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import architectures
@@ -16,15 +17,17 @@ from actors.workers.test_colocated import (
     play,
     texts,
 )
+from actors.workers.test_grower import grow_row
 
 from outrider.actors.runner.model_loader import from_model
 from outrider.actors.runner.runner import Runner
 from outrider.actors.transport.draft_stop import DraftStop
-from outrider.actors.transport.messages import Close, Open, Propose, ToDraft
+from outrider.actors.transport.messages import Close, Grow, Open, Propose, ToDraft
 from outrider.actors.transport.rows import OpenRow, PrefillRow, ProposeRow
 from outrider.actors.workers.ahead import queued_steps
 from outrider.actors.workers.ahead.growing_tree import chunk_of, path_of
 from outrider.actors.workers.ahead.queued_steps import taken
+from outrider.actors.workers.ahead.tree_sampler import TreeSampler
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
 from outrider.actors.workers.target import TargetWorker
@@ -32,7 +35,7 @@ from outrider.kernels.cpu.backend import CpuBackend
 from outrider.kernels.torch_backend import Drawn, HostBackend
 
 KINDS = ["greedy", "coupled", "rejection"]
-EAGER = pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+CHEAP = {"rate": 0.02, "curve": ((1.0, 1.0), (100.0, 1.0))}  # a place costs next to nothing
 
 
 class Eager:
@@ -156,9 +159,8 @@ def guessed_of(growing):
 def share_wrong(kind):
     """Of the guesses in trees that are grown where a place costs next to nothing."""
     both, wrong, checked = pair(kind), 0, 0
-    price = {"rate": 0.02, "curve": ((1.0, 1.0), (100.0, 1.0))}
     plain = Plain(worker(), row(1, kind))
-    for _ in play(both, True, num_rounds=12, price=price, is_priced=True, k=5):
+    for _ in play(both, True, num_rounds=12, price=CHEAP, is_priced=True, k=5):
         trees = [both._draft.grower.tree(seq_id) for seq_id in (1, 2)]
         for text, node in [found for tree in trees for found in guessed_of(tree)][:12]:
             drawn = plain.after(text)
@@ -175,6 +177,29 @@ def share_wrong(kind):
 def test_trees_hold_the_drafts_own_guesses(on_device, num_queued, kind):
     assert share_wrong(kind) == 0
     assert max(num_queued) > 1
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_tree_grows_on_behind_a_draw_that_was_lost(monkeypatch, gives_up):
+    """Over the rows that are nobody's now."""
+    as_device(monkeypatch, Eager())
+    takes, take = itertools.count(), TreeSampler.take
+
+    def lose_the_second(sampler, drafting):
+        if next(takes) == 1:
+            raise RuntimeError("lost")
+        return take(sampler, drafting)
+
+    monkeypatch.setattr(TreeSampler, "take", lose_the_second)
+    if not gives_up:
+        monkeypatch.setattr(queued_steps.QueuedStep, "give_up", lambda step: None)
+    own = worker()
+    own.handle(Open((row(1, "coupled"),)))
+    own.handle(Grow((grow_row(1, len(PROMPT)),)))
+    first = own.grower.advance(deepen=lambda fed: {id(node): 3 for node, _ in fed})
+    assert (own.grower.sizes[1:], len(first.rows)) == ([1, 1, 1], 1)
+    with nullcontext() if gives_up else pytest.raises(KeyError):
+        assert own.grower.advance().rows
 
 
 def fed_to_another(tokens, rows):
