@@ -15,6 +15,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from contextlib import suppress
 from importlib import import_module
@@ -25,6 +26,7 @@ from outrider.actors.sizing.machine import num_gpus
 
 IMPORTS = ("outrider.actors.executor.worker_host",)  # torch and transformers come with it
 ASK_TIMEOUT_S = 5.0
+JOIN_POLL_S = 0.001
 
 
 def main() -> None:
@@ -35,7 +37,7 @@ def main() -> None:
     heap.pause()
     preparing = threading.Thread(target=prepare, args=(int(niceness),))
     preparing.start()
-    preparing.join()
+    join(preparing)
     prepare()  # raises what failed there
     # What is shared stays shared: the collector would write to it. The garbage of imports is 9 MB.
     heap.freeze(collects=False)
@@ -44,6 +46,15 @@ def main() -> None:
         os.unlink(address)
         os.rmdir(os.path.dirname(address))
     os._exit(0)
+
+
+def join(thread: threading.Thread) -> None:
+    """Until the system's thread has ended too, which is after Python's. As it ends it holds locks
+    of MKL's for a moment, and a fork of that moment would wait for them for ever.
+    """
+    thread.join()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        time.sleep(JOIN_POLL_S)
 
 
 def prepare(niceness: int = 0) -> None:

@@ -1,6 +1,7 @@
 """Forks of one process: with an environment of their own, and gone with whoever asked for them."""
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import architectures
 import pytest
 
 from outrider.actors.errors import WorkerLost
-from outrider.actors.executor import fork_server
+from outrider.actors.executor import fork_server, fork_server_main
 from outrider.actors.executor.fork_server import FORK_SERVER_ENV, ForkServer, fork
 from outrider.actors.executor.worker_process import WorkerProcess
 from outrider.actors.executor.worker_spawner import WorkerSpawner
@@ -150,6 +152,21 @@ async def test_forks_have_more_threads_than_their_server(folder, monkeypatch):
     await asyncio.wait_for(spawner.start(target), DEADLINE_S)  # it loads and computes
     await spawner.close()
     server.close()
+
+
+def test_a_thread_is_joined_to_its_very_end():
+    """What libraries do as it ends comes after Python's join: here a destructor that sleeps."""
+    libc, key = ctypes.CDLL(None), ctypes.c_uint()
+    assert libc.pthread_key_create(ctypes.byref(key), libc.usleep) == 0
+    sleeps_us = ctypes.c_void_p(300_000)
+    threads = [
+        threading.Thread(target=libc.pthread_setspecific, args=(key, sleeps_us)) for _ in range(2)
+    ]
+    for thread, join in zip(threads, (threading.Thread.join, fork_server_main.join), strict=True):
+        thread.start()
+        join(thread)
+        is_there = os.path.exists(f"/proc/self/task/{thread.native_id}")
+        assert is_there == (join is threading.Thread.join)
 
 
 async def test_whoever_asks_of_nobody_is_told(folder):
