@@ -1,6 +1,6 @@
 """What a forked process does to be a worker: it reads an Errand as one line of JSON, answers
-(address, "", "") or (null, error class, message), and serves until its standard input ends, which
-it does when whoever asked for it dies, however that came about.
+(address, "", "") or (null, error class, message), and serves. It ends with its standard input, also
+while it loads: that ends when whoever asked for it dies, however that came about.
 """
 
 import os
@@ -30,6 +30,9 @@ def main() -> None:
     if not line:
         os._exit(0)  # it was not needed
     errand = msgspec.json.decode(line, type=Errand)
+    hosts = list["WorkerHost"]()
+    parent = threading.Thread(target=_end_with_parent, args=(hosts,), daemon=True)
+    parent.start()
     if errand.cores:
         pin(errand.cores)
     from outrider.actors.executor.worker_host import WorkerHost
@@ -40,6 +43,7 @@ def main() -> None:
         answers.write(msgspec.json.encode((None, type(error).__name__, str(error))) + b"\n")
         answers.flush()
         os._exit(1)
+    hosts.append(host)
     heap.freeze()
     address = host.listen(errand.tcp_host, errand.tcp_ports)
     answers.write(msgspec.json.encode((address, "", "")) + b"\n")
@@ -47,8 +51,14 @@ def main() -> None:
     if errand.orphan_s:
         watch = threading.Thread(target=_end_alone, args=(host, errand.orphan_s), daemon=True)
         watch.start()
+    parent.join()
+
+
+def _end_with_parent(hosts: list["WorkerHost"]) -> None:
+    """Hosts: none while it loads."""
     sys.stdin.buffer.read()
-    host.close()
+    for host in hosts:
+        host.close()
     os._exit(0)  # a model step in a daemon thread must not hold us
 
 

@@ -127,6 +127,31 @@ async def test_one_that_is_killed_before_it_loads_is_lost(folder):
     assert list(folder.glob("outrider-*")) == []
 
 
+async def test_one_that_loads_ends_with_who_asked_for_it(folder, monkeypatch):
+    program = """
+import time
+from outrider.actors.executor import fork_server_main, worker_host
+fork_server_main.prepare = lambda niceness=0: None
+def load(*args):
+    time.sleep(600)
+worker_host.WorkerHost = load
+fork_server_main.main()
+"""
+    (folder / "slow_probe.py").write_text(program)
+    monkeypatch.setattr(fork_server, "MAIN", "slow_probe")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    server = ForkServer(os.environ)
+    process = await WorkerProcess.fork(server.address, 1)
+    loading = asyncio.create_task(process.load(SPEC))
+    await asyncio.sleep(0.2)
+    process._process.input.close()
+    with pytest.raises(WorkerLost, match="The draft ended while it was starting"):
+        await asyncio.wait_for(loading, DEADLINE_S)
+    await gone(process._process.pid)
+    await process.end()
+    server.close()
+
+
 async def test_one_that_all_share_is_used_while_it_lives(folder, monkeypatch):
     server = ForkServer(os.environ)
     monkeypatch.setenv(FORK_SERVER_ENV, server.address)
