@@ -1,4 +1,4 @@
-"""`outrider train-head`: a head for any target, learned from what the target itself says."""
+"""`outrider train-head`: a drafter for any target, learned from what the target itself says."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def train_head(
     folder: Annotated[
         Path, typer.Argument(help="Where all is kept; what is there already goes on.")
     ],
-    kind: Annotated[str, typer.Option(help="'eagle3' or 'medusa'.")] = "eagle3",
+    kind: Annotated[str, typer.Option(help="'eagle3', 'medusa', or 'draft'.")] = "eagle3",
     target: config_flags.Target = None,
     prompts: Annotated[
         Path | None,
@@ -38,7 +38,10 @@ def train_head(
     seed: Annotated[int, typer.Option(help="Of weights, rows and texts.")] = 0,
     threads: Annotated[int, typer.Option(help="Of the CPU.")] = 2,
 ) -> None:
-    """Train a head into FOLDER/head. Stopped, it can go on; the same seed makes the same bytes."""
+    """Train a head into FOLDER/head, or a small model of the target's vocabulary into FOLDER/draft.
+
+    Stopped, it can go on; the same seed makes the same bytes.
+    """
     from outrider.actors.transport.worker_spec import worker_environment
 
     os.environ.update(worker_environment(threads))
@@ -48,11 +51,11 @@ def train_head(
         name = config_flags.load_config(None, None, target=target).model.target
         asked = _prompts(prompts, texts, seed, name == DEMO)
         path = demo_target() if name == DEMO else local_model("target", Path(name), report)
-        from outrider.actors.heads.training.plan import HeadPlan  # torch comes with it
+        from outrider.actors.heads.training.plan import HeadPlan, option  # torch comes with it
 
         plan = HeadPlan(kind, name, digest_of(path), seed, steps, minutes, rows, rate)
-        head = _train(folder, plan, path, texts, asked)
-    report(f"serve it with --drafter {kind}:{head}")
+        made = _train(folder, plan, path, texts, asked)
+        report(f"serve it with {option(kind, made)}")
 
 
 def _prompts(file: Path | None, num: int, seed: int, is_demo: bool) -> list[str] | None:

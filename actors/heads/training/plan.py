@@ -9,8 +9,16 @@ from pathlib import Path
 import torch
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.heads.training.lesson import LESSONS
+from outrider.actors.heads.training.draft_lesson import DraftLesson
+from outrider.actors.heads.training.eagle_lesson import EagleLesson
+from outrider.actors.heads.training.medusa_lesson import MedusaLesson
+from outrider.actors.lookahead.round_report import DRAFT, EAGLE3, MEDUSA
 
+LESSONS: dict[str, type[EagleLesson | MedusaLesson | DraftLesson]] = {
+    EAGLE3: EagleLesson,
+    MEDUSA: MedusaLesson,
+    DRAFT: DraftLesson,
+}
 Text = tuple[list[int], int]  # ids, and how many of them are of the prompt
 
 
@@ -92,15 +100,30 @@ def write_plan(folder: Path, plan: HeadPlan) -> None:
 def card(plan: HeadPlan, shares: tuple[float, ...], num_texts: int, steps: int) -> str:
     """A README.md for the head's folder."""
     told = ", ".join(f"{share:.3f}" for share in shares)
+    what, of, rest = (
+        f"A head of kind {plan.kind}",
+        "out of that model's hidden states",
+        (" the first token it guesses is right in so many places, the\nnext behind it, and so on"),
+    )
+    if plan.kind == DRAFT:
+        what, of, rest = (
+            "A draft model",
+            "out of the text alone",
+            " so many of its guesses are right",
+        )
     return (
-        f"# A head of kind {plan.kind} for {plan.target}\n\n"
-        f"It guesses what {plan.target} will say, out of that model's hidden states. Trained by\n"
+        f"# {what} for {plan.target}\n\n"
+        f"It guesses what {plan.target} will say, {of}. Trained by\n"
         f"`outrider train-head` on {num_texts} texts of the target's own: {steps} steps of "
         f"{plan.rows} texts, seed {plan.seed}.\n\n"
-        f"On texts that it never saw, the first token it guesses is right in so many places, the\n"
-        f"next behind it, and so on: {told}.\n\n"
-        f"    outrider serve --target {plan.target} --drafter {plan.kind}:FOLDER\n"
+        f"On texts that it never saw,{rest}: {told}.\n\n"
+        f"    outrider serve --target {plan.target} {option(plan.kind, 'FOLDER')}\n"
     )
+
+
+def option(kind: str, folder: Path | str) -> str:
+    """How what was trained is served."""
+    return f"--draft {folder}" if kind == DRAFT else f"--drafter {kind}:{folder}"
 
 
 def read_texts(path: Path) -> list[Text]:

@@ -4,33 +4,35 @@ FOLDER/plan.json      what is trained, on which target; another plan is refused
 FOLDER/texts.jsonl    what the target said, a text a line: its ids, and how many are of the prompt
 FOLDER/state.pt       where it stands: weights, their averages, steps
 FOLDER/losses.jsonl   a line for each time that the held-out texts were judged
-FOLDER/head/          the head, once it is done
+FOLDER/head/          the head, once it is done; of kind `draft` FOLDER/draft/
 """
 
 import io
 import json
+import shutil
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 
 from outrider.actors.errors import InvalidConfig
-from outrider.actors.heads.training.lesson import LESSONS, HeadLesson, LessonOutcome
+from outrider.actors.heads.training.lesson import HeadLesson, LessonOutcome
 from outrider.actors.heads.training.muon import Muon
-from outrider.actors.heads.training.plan import HeadPlan, Text, card, claimed, write_plan
+from outrider.actors.heads.training.plan import LESSONS, HeadPlan, Text, card, claimed, write_plan
 from outrider.actors.heads.training.teacher import Teacher, frequent_ids
-from outrider.actors.lookahead.round_report import MEDUSA
+from outrider.actors.lookahead.round_report import DRAFT
 
 HELD_OUT = 32  # texts, or a tenth
 SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
 WARM_UP, LAST_RATE = 50, 0.05
 TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
+BESIDE = ("token*.json", "*.jinja", "special_tokens_map.json", "vocab.json", "merges.txt")
 
 Optimizers = list[torch.optim.Optimizer]
 
@@ -71,8 +73,8 @@ class HeadTraining:
             raise InvalidConfig(f"{self.folder} cannot be written: {error.strerror}") from error
 
     def _train(self, texts: Many[Text]) -> Path:
-        if (self.folder / "head" / "config.json").exists():
-            return self.folder / "head"
+        if (self._made / "config.json").exists():
+            return self._made
         if len(texts) < 4:
             raise InvalidConfig(f"Got {len(texts)} texts to learn from, expected at least 4")
         torch.manual_seed(self.plan.seed)
@@ -113,6 +115,10 @@ class HeadTraining:
                 saved_s = self._clock()
         shares = shares or self._judge(teacher, lesson, held_out, steps)
         return self._write(lesson, shares, len(texts), steps)
+
+    @property
+    def _made(self) -> Path:
+        return self.folder / ("draft" if self.plan.kind == DRAFT else "head")
 
     def _batch(self, texts: Many[Text], step: int) -> list[Text]:
         drawn = np.random.default_rng([self.plan.seed, step])
@@ -179,31 +185,30 @@ class HeadTraining:
         self, lesson: HeadLesson, shares: tuple[float, ...], num_texts: int, steps: int
     ) -> Path:
         """In bf16; the config comes last, so where it is all is there."""
-        folder = self.folder / "head"
+        folder = self._made
         folder.mkdir(exist_ok=True)
+        if self.plan.kind == DRAFT:  # with the target's tokenizer it is a model like any other
+            for pattern in BESIDE:
+                for file in self._target_path.glob(pattern):
+                    shutil.copy(file, folder)
         tensors = {
             name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
             for name, tensor in lesson.tensors.items()
         }
-        save_file(tensors | lesson.ids, folder / "model.safetensors")
+        save_file(tensors | lesson.ids, folder / "model.safetensors", metadata={"format": "pt"})
         (folder / "README.md").write_text(card(self.plan, shares, num_texts, steps))
         partial = folder / "config.partial"
-        named: dict[str, Any] = {
-            "speculators_config": {"verifier": {"name_or_path": self.plan.target}}
-        }
-        if self.plan.kind == MEDUSA:
-            named = {"base_model_name_or_path": self.plan.target}
-        partial.write_text(json.dumps(lesson.config | named, indent=1) + "\n")
+        partial.write_text(json.dumps(lesson.named(self.plan.target), indent=1) + "\n")
         partial.replace(folder / "config.json")
         return folder
 
 
 def optimizers_of(lesson: HeadLesson, rate: float, dtype: torch.dtype) -> Optimizers:
-    """Muon for the layers' matrices, AdamW for the rest: norms, biases, what makes logits."""
+    """Muon for the layers' matrices, AdamW for the rest: norms, biases, rows of single ids."""
     matrices = [
         tensor
         for name, tensor in lesson.tensors.items()
-        if tensor.dim() == 2 and "lm_head" not in name
+        if tensor.dim() == 2 and not any(part in name for part in ("lm_head", "embed_tokens"))
     ]
     rest = [each for each in lesson.tensors.values() if not any(each is m for m in matrices)]
     return [

@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import replace
 
 import architectures
+import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.checkpoint import load_checkpoint
@@ -86,7 +88,7 @@ def files_of(head):
     return {path.name: path.read_bytes() for path in sorted(head.iterdir())}
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "draft"])
 def test_after_any_end_it_goes_on_to_the_same_bytes(kind, target, tmp_path, monkeypatch):
     plan = replace(PLAN, kind=kind)
     whole = files_of(trained(tmp_path / "whole", target, plan))
@@ -161,6 +163,29 @@ def test_what_a_head_does_not_know_is_guessed_wrongly_and_teaches_nothing():
         assert share == sum(known[few.argmax(-1)] == wanted.argmax(-1)) / len(at)
 
 
+def test_a_draft_knows_by_heart_what_it_learned_and_is_a_model_like_any_other(target, tmp_path):
+    path, texts = target
+    few, told = texts[:24], Told()
+    folder = trained(tmp_path, (path, few), replace(PLAN, kind="draft", steps=80, rate=1e-2), told)
+    assert folder == tmp_path / "draft"
+    assert (folder / "tokenizer.json").read_bytes() == (path / "tokenizer.json").read_bytes()
+    both = [AutoModelForCausalLM.from_pretrained(each).float() for each in (path, folder)]
+    runner, shares = Runner(load_model(folder), num_tokens=512), []
+    for at in np.random.default_rng(PLAN.seed).permutation(len(few)):
+        ids, num_prompt = few[at]
+        with torch.inference_mode():
+            wanted, theirs = (model(torch.tensor([ids])).logits[0] for model in both)
+        cache = runner.open()
+        ours = runner.forward([Segment(cache, ids, len(ids))])
+        runner.close(cache)
+        assert torch.allclose(ours, theirs, atol=1e-4)
+        is_right = (wanted.argmax(-1) == ours.argmax(-1))[num_prompt - 1 : -1]
+        shares.append(float(is_right.float().mean()))
+    never_saw, learned = shares[:2], shares[2:]
+    assert abs(np.mean(never_saw) - told.shares[-1][0]) < 0.02
+    assert np.mean(learned) > 0.6 > 0.2 > np.mean(never_saw)
+
+
 def test_in_bfloat16_it_learns_as_much(target, tmp_path):
     wide, narrow = Told(), Told()
     trained(tmp_path / "wide", target, replace(PLAN, dtype="float32"), wide)
@@ -172,7 +197,7 @@ def test_in_bfloat16_it_learns_as_much(target, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "draft"])
 def test_on_a_gpu_it_learns_as_much(kind, target, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher, "KNOWN_SHARE", 0.4)
     here, there = Told(), Told()
@@ -210,7 +235,7 @@ def test_what_it_refuses(target, tmp_path):
     (old / "plan.json").write_text('{"kind": "eagle3", "target": "toy", "digest": "0"}')
     with pytest.raises(InvalidConfig, match="a training of another version of Outrider"):
         HeadTraining(old, PLAN, path, Told())
-    with pytest.raises(InvalidConfig, match="Got kind='eagle', accepted: eagle3, medusa"):
+    with pytest.raises(InvalidConfig, match="Got kind='eagle', accepted: eagle3, medusa, draft"):
         replace(PLAN, kind="eagle")
     with pytest.raises(InvalidConfig, match="Got 3 texts to learn from"):
         HeadTraining(tmp_path / "b", PLAN, path, Told()).train(texts[:3])

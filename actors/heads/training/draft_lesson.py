@@ -1,0 +1,85 @@
+"""How a small model of its target's vocabulary learns, for a target that has no small sibling."""
+
+import math
+from typing import Any
+
+import torch
+from torch.func import functional_call
+from transformers import LlamaConfig, LlamaModel
+
+from outrider.actors.heads.target_parts import TargetParts
+from outrider.actors.heads.training.lesson import LessonOutcome, Taught, as_served, head_weight
+
+NUM_LAYERS = 2
+OF_TARGET, MULTIPLE = 4, 64  # its width is a quarter of the target's, rounded to such a multiple
+PREFIX, EMBEDDING = "model.", "embed_tokens.weight"
+
+
+class DraftLesson:
+    """A Llama with one matrix for ids and logits, which begins as what of the target's varies most:
+    ids alike to the one are alike to the other from the start.
+    """
+
+    boundaries: tuple[int, ...] = ()
+
+    def __init__(self, target: TargetParts, _: torch.Tensor | None, seed: torch.Generator) -> None:
+        self._target = target
+        width = max(MULTIPLE, round(target.hidden_size / OF_TARGET / MULTIPLE) * MULTIPLE)
+        head_dim = 32 if width <= 512 else 64
+        ends = {
+            name: getattr(target.config, name, None) for name in ("bos_token_id", "eos_token_id")
+        }
+        config = LlamaConfig(
+            architectures=["LlamaForCausalLM"],
+            vocab_size=target.vocab_size,
+            hidden_size=width,
+            intermediate_size=3 * width,
+            num_hidden_layers=NUM_LAYERS,
+            num_attention_heads=width // head_dim,
+            num_key_value_heads=width // head_dim,
+            head_dim=head_dim,
+            max_position_embeddings=target.config.max_position_embeddings,
+            tie_word_embeddings=True,
+            dtype="bfloat16",
+            **ends,
+        )
+        self.config: dict[str, Any] = config.to_dict()
+        self.ids: dict[str, torch.Tensor] = {}
+        self._model = LlamaModel(config).to(target.device)
+        self._model.requires_grad_(requires_grad=False)
+        self.tensors: dict[str, torch.Tensor] = {}
+        for name, found in self._model.named_parameters():
+            own = torch.ones(found.shape)
+            if name == EMBEDDING:
+                own = most_varied(head_weight(target, None), width)
+            elif found.dim() == 2:
+                own = torch.randn(found.shape, generator=seed) / math.sqrt(found.shape[1])
+                own /= 2 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1
+            self.tensors[PREFIX + name] = own
+
+    def run(self, taught: Taught) -> LessonOutcome:
+        """Every token of the target's is guessed from those before it."""
+        served = as_served(self.tensors, self._target)
+        weights = {name.removeprefix(PREFIX): tensor for name, tensor in served.items()}
+        out = functional_call(self._model, weights, (taught.ids,), {"use_cache": False})
+        states = out.last_hidden_state[taught.counts]
+        guessed = torch.nn.functional.linear(states, weights[EMBEDDING])
+        guesses = guessed.float().log_softmax(-1)
+        loss = -(taught.chances * guesses.gather(-1, taught.likely)).sum(-1).mean()
+        share = (guesses.argmax(-1) == taught.likely[:, 0]).float().mean()
+        return LessonOutcome(loss, (float(share),))
+
+    def named(self, target: str) -> dict[str, Any]:
+        return self.config
+
+
+def most_varied(rows: torch.Tensor, width: int) -> torch.Tensor:
+    """Rows along the directions in which they vary most, about as large as a model's first logits
+    should be. Shapes: [V, H] → [V, width]
+    """
+    rows = rows.cpu()
+    directions: torch.Tensor = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)[:, :width]
+    found = rows @ directions
+    if found.shape[1] < width:  # a target narrower than that
+        found = torch.nn.functional.pad(found, (0, width - found.shape[1]))
+    return found / found.square().mean().sqrt() / math.sqrt(width)
