@@ -1,18 +1,20 @@
 """What each drafter is worth to a target, over plain decoding: one stream, in one process.
 
     PYTHONPATH=tests/benches python tests/benches/heads.py [--pairs 9] [--drafters NAME ...]
-        [--temperature T] [--threads N] [--smollm2 HEAD]
+        [--temperature T] [--threads N] [--smollm2 FOLDER]
 
 Drafters of the demo's target: draft (the demo's model), eagle3, medusa, early_exit. With --smollm2
-the target is SmolLM2-135M-Instruct (real_model.py), asked chats of ten kinds, and HEAD an EAGLE-3
-head of it in a folder: eagle3, ngram, and all (suffix with them). Plain and drafted turns alternate
-on the same engine, ABBA; all write the same text: that is asserted. Ratios of seconds: the median
-of the pairs, and a 90 % interval by bootstrap. What is said of a target "without a draft" is of one
-stream and this machine; acceptance is of tokens judged, trees' siblings among them.
+the target is SmolLM2-135M-Instruct (real_model.py), asked chats of ten kinds, and FOLDER has an
+EAGLE-3 head or a draft model of it, as train-head writes them: eagle3 or draft, ngram, and all
+(suffix with them). Plain and drafted turns alternate on the same engine, ABBA; all write the same
+text: that is asserted. Ratios of seconds: the median of the pairs, and a 90 % interval by
+bootstrap. What is said of a target "without a draft" is of one stream and this machine; acceptance
+is of tokens judged, trees' siblings among them.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import statistics
@@ -71,12 +73,14 @@ def demo():
     )
 
 
-def smollm2(head):
-    eagle = f"eagle3:{head}"
+def smollm2(folder):
+    config = json.loads((folder / "config.json").read_text())
+    is_draft = config["architectures"] == ["LlamaForCausalLM"]
+    name, own = ("draft", "draft") if is_draft else ("eagle3", f"eagle3:{folder}")
     return Case(
         RealModel().folder,
-        None,
-        {"eagle3": (eagle,), "ngram": ("ngram",), "all": (eagle, "suffix", "ngram")},
+        folder if is_draft else None,
+        {name: (own,), "ngram": ("ngram",), "all": (own, "suffix", "ngram")},
         {kind: chats_of(kind, NUM_CHATS) for kind in KINDS},
     )
 
@@ -119,7 +123,7 @@ async def compare(args):
     if unknown := [name for name in args.drafters if name not in case.drafters]:
         raise SystemExit(f"Got {', '.join(unknown)}, accepted: {', '.join(case.drafters)}")
     for name in args.drafters or case.drafters:
-        draft = case.draft if name == "draft" else None
+        draft = case.draft if "draft" in case.drafters[name] else None
         options = EngineOptions(
             numerics="exact",
             num_threads=args.threads,
@@ -146,7 +150,7 @@ def main():
     parser.add_argument("--drafters", nargs="+", default=[])
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--smollm2", metavar="HEAD", help="a folder, as train-head writes it")
+    parser.add_argument("--smollm2", type=Path, metavar="FOLDER", help="as train-head writes it")
     asyncio.run(compare(parser.parse_args()))
 
 

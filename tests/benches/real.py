@@ -1,13 +1,16 @@
-"""A real chat model beside other engines, none of them with a draft: SmolLM2-135M-Instruct.
+"""A real chat model beside other engines: SmolLM2-135M-Instruct.
 
     python tests/benches/real.py [--streams 1 4 16] [--tokens 64] [--repeats 9] [--chats 10]
-        [--python llama.cpp=PATH openvino=PATH onnxruntime=PATH] [--answers 200]
+        [--python llama.cpp=PATH openvino=PATH onnxruntime=PATH] [--draft FOLDER] [--head FOLDER]
+        [--answers 200]
 
 The model comes out of a wheel of PyPI (real_model.py), rounded to bfloat16, and is computed in
 float32 by Outrider. A peer computes in float32 or bf16, whichever was faster. One stream answers
 chats of the ten kinds in chats.json, one after another; several are that many at once. Greedy,
 equal prompts and lengths. Everybody takes turns; ratios are of turns: median, least and greatest.
 llama.cpp on the wheel's own four-bit file is printed beside: it computes something else.
+Without --draft nobody has a draft model; with it all that can have the same one (FOLDER as
+`outrider train-head --kind draft` writes it). --head is an EAGLE-3 head, Outrider's alone.
 
 --answers N compares N greedy answers with transformers' own instead, token for token: where they
 part, transformers' two best logits must be a near-tie.
@@ -18,6 +21,7 @@ import asyncio
 import itertools
 import os
 import time
+from pathlib import Path
 
 os.environ |= {"OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
@@ -37,6 +41,7 @@ from outrider.cluster.bench.compare import roster
 from outrider.cluster.bench.compare.comparison import compare
 from outrider.cluster.bench.compare.contender import Work
 from outrider.cluster.bench.compare.engines.foreign import FOREIGN, ForeignContender
+from outrider.cluster.bench.compare.engines.outrider_engine import OutriderContender
 
 NEAR_TIE, FEW = 1e-3, 10
 
@@ -55,7 +60,7 @@ async def beside_peers(args, model):
     longest = max(len(ids) for found in asked.values() for ids in found)
     plan = roster.RosterPlan(
         target=model.folder,
-        draft=None,
+        draft=args.draft,
         num_threads=num_cores(),
         most_streams=most,
         context_len=longest + args.tokens + 32,
@@ -66,6 +71,8 @@ async def beside_peers(args, model):
     for absent in roster.absent_peers(plan):
         print(f"not compared with {absent}")
     field = [*roster.peers(plan), *await roster.ours(plan), *four_bits(plan, model)]
+    if args.head:
+        field.append(await with_head(args.head, plan))
     try:
         for num in args.streams:
             work = Work(asked[num], args.tokens, 0.0, num)
@@ -77,6 +84,18 @@ async def beside_peers(args, model):
     finally:
         for contender in field:
             await contender.close()
+
+
+async def with_head(head, plan):
+    """Outrider with a head, and copies, in one process."""
+    options = EngineOptions(
+        drafters=(f"eagle3:{head}", "suffix", "ngram"),
+        num_threads=plan.num_threads,
+        kv_tokens=max(4096, 2 * plan.most_streams * plan.context_len),
+        has_prefix_cache=False,
+    )
+    engine = await Engine.start(EngineConfig(plan.target, None, options), InlineExecutor())
+    return OutriderContender("Outrider, EAGLE-3", engine, {"": None}, {"": None})
 
 
 def show(line):
@@ -158,6 +177,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--minutes", type=float, default=10.0, help="a number of streams")
     parser.add_argument("--python", nargs="*", default=[], metavar="PEER=PATH")
+    parser.add_argument("--draft", type=Path, metavar="FOLDER", help="for all that can have one")
+    parser.add_argument("--head", type=Path, metavar="FOLDER", help="EAGLE-3, for Outrider alone")
     parser.add_argument("--answers", type=int, default=0)
     args = parser.parse_args()
     model = RealModel()
