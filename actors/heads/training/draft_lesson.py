@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.func import functional_call
 from transformers import LlamaConfig, LlamaModel
 
@@ -63,10 +64,10 @@ class DraftLesson:
         weights = {name.removeprefix(PREFIX): tensor for name, tensor in served.items()}
         out = functional_call(self._model, weights, (taught.ids,), {"use_cache": False})
         states = out.last_hidden_state[taught.counts]
-        guessed = torch.nn.functional.linear(states, weights[EMBEDDING])
-        guesses = guessed.float().log_softmax(-1)
-        loss = -(taught.chances * guesses.gather(-1, taught.likely)).sum(-1).mean()
-        share = (guesses.argmax(-1) == taught.likely[:, 0]).float().mean()
+        guessed = F.linear(states, weights[EMBEDDING]).float()
+        likely = guessed.gather(-1, taught.likely) - guessed.logsumexp(-1, keepdim=True)
+        loss = -(taught.chances * likely).sum(-1).mean()
+        share = (guessed.argmax(-1) == taught.likely[:, 0]).float().mean()
         return LessonOutcome(loss, (float(share),))
 
     def named(self, target: str) -> dict[str, Any]:
@@ -81,5 +82,5 @@ def most_varied(rows: torch.Tensor, width: int) -> torch.Tensor:
     directions: torch.Tensor = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)[:, :width]
     found = rows @ directions
     if found.shape[1] < width:  # a target narrower than that
-        found = torch.nn.functional.pad(found, (0, width - found.shape[1]))
+        found = F.pad(found, (0, width - found.shape[1]))
     return found / found.square().mean().sqrt() / math.sqrt(width)
