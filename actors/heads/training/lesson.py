@@ -1,5 +1,5 @@
-"""What a drafter learns from a text of its target's: to say what the target would. It runs as it is
-served: the same code, with gradients.
+"""What a drafter learns from a text of its target's: to say what the target would. A head runs as
+it is served, by the same code with gradients; a draft model as transformers has it.
 """
 
 from dataclasses import dataclass

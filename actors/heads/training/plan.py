@@ -100,23 +100,21 @@ def write_plan(folder: Path, plan: HeadPlan) -> None:
 def card(plan: HeadPlan, shares: tuple[float, ...], num_texts: int, steps: int) -> str:
     """A README.md for the head's folder."""
     told = ", ".join(f"{share:.3f}" for share in shares)
-    what, of, rest = (
-        f"A head of kind {plan.kind}",
-        "out of that model's hidden states",
-        (" the first token it guesses is right in so many places, the\nnext behind it, and so on"),
-    )
     if plan.kind == DRAFT:
-        what, of, rest = (
-            "A draft model",
-            "out of the text alone",
-            " so many of its guesses are right",
+        what, of = "A draft model", "out of the text alone"
+        right = f"On texts that it never saw, so many of its guesses are right: {told}.\n\n"
+    else:
+        what, of = f"A head of kind {plan.kind}", "out of that model's hidden states"
+        right = (
+            "On texts that it never saw, the first token it guesses is right in so many places, "
+            f"the\nnext behind it, and so on: {told}.\n\n"
         )
     return (
         f"# {what} for {plan.target}\n\n"
         f"It guesses what {plan.target} will say, {of}. Trained by\n"
         f"`outrider train-head` on {num_texts} texts of the target's own: {steps} steps of "
         f"{plan.rows} texts, seed {plan.seed}.\n\n"
-        f"On texts that it never saw,{rest}: {told}.\n\n"
+        f"{right}"
         f"    outrider serve --target {plan.target} {option(plan.kind, 'FOLDER')}\n"
     )
 

@@ -169,6 +169,7 @@ def test_a_draft_knows_by_heart_what_it_learned_and_is_a_model_like_any_other(ta
     folder = trained(tmp_path, (path, few), replace(PLAN, kind="draft", steps=80, rate=1e-2), told)
     assert folder == tmp_path / "draft"
     assert (folder / "tokenizer.json").read_bytes() == (path / "tokenizer.json").read_bytes()
+    assert "outrider serve --target toy --draft FOLDER" in (folder / "README.md").read_text()
     both = [AutoModelForCausalLM.from_pretrained(each).float() for each in (path, folder)]
     runner, shares = Runner(load_model(folder), num_tokens=512), []
     for at in np.random.default_rng(PLAN.seed).permutation(len(few)):
