@@ -98,16 +98,35 @@ async def turn(engine, chats, temperature, *, is_plain):
 
 
 async def ratios_of(engine, chats, args, title):
-    found, expected = [], None
-    engine.statistics.reset()
+    """Seconds of plain turns over those of drafted ones, and what the latter did."""
+    found, told, expected = [], [], None
     for pair in track(range(args.pairs), title, console=Console(stderr=True)):
         seconds = {}
         for is_plain in (True, False) if pair % 2 else (False, True):
+            engine.statistics.reset()
             took, ids = await turn(engine, chats, args.temperature, is_plain=is_plain)
+            told += [] if is_plain else [engine.statistics.snapshot()]
             assert ids == (expected := expected or ids), f"{title} wrote another text"
             seconds[is_plain] = took
         found.append(seconds[True] / seconds[False])
-    return found
+    return found, told
+
+
+def rounds_of(told):
+    """In words: prompts' forwards are among the rounds'."""
+
+    def total(name):
+        return sum(getattr(each, name) for each in told)
+
+    num_rounds, num_judged = total("num_rows"), total("num_drafted")
+    accepted = total("num_accepted") / max(1, num_judged)
+    forward_ms = 1e3 * total("target_forward_s") / total("num_target_passes")
+    draft_ms, num_steps = 1e3 * total("draft_step_s"), max(1, total("num_draft_passes"))
+    return (
+        f"a round {total('num_tokens') / num_rounds:.2f} tokens, {num_judged / num_rounds:.2f} "
+        f"judged and {accepted:.0%} of them accepted; a forward {forward_ms:.2f} ms, drafting "
+        f"{draft_ms / num_rounds:.2f} in steps of {draft_ms / num_steps:.2f}"
+    )
 
 
 def interval(ratios):
@@ -118,7 +137,7 @@ def interval(ratios):
 
 
 async def compare(args):
-    console = Console(width=120)
+    console = Console(width=200)
     case = smollm2(args.smollm2) if args.smollm2 else demo()
     if unknown := [name for name in args.drafters if name not in case.drafters]:
         raise SystemExit(f"Got {', '.join(unknown)}, accepted: {', '.join(case.drafters)}")
@@ -133,13 +152,11 @@ async def compare(args):
         engine = await Engine.start(EngineConfig(case.target, draft, options), InlineExecutor())
         for kind, chats in case.asked.items():
             await turn(engine, chats, args.temperature, is_plain=False)
-            ratios = await ratios_of(engine, chats, args, f"{name}, {kind}")
+            ratios, told = await ratios_of(engine, chats, args, f"{name}, {kind}")
             low, high = interval(ratios)
-            told = engine.statistics.snapshot()
             console.print(
                 f"{name}, {kind}, T={args.temperature:g}: {statistics.median(ratios):.2f} of plain "
-                f"({low:.2f} to {high:.2f}); {told.acceptance_rate:.0%} of judged tokens accepted, "
-                f"a step {1e3 * told.draft_step_s / max(1, told.num_draft_passes):.2f} ms"
+                f"({low:.2f} to {high:.2f}); {rounds_of(told)}"
             )
         await engine.stop()
 
