@@ -31,8 +31,8 @@ def main() -> None:
         os._exit(0)  # it was not needed
     errand = msgspec.json.decode(line, type=Errand)
     hosts = list["WorkerHost"]()
-    parent = threading.Thread(target=_end_with_parent, args=(hosts,), daemon=True)
-    parent.start()
+    ending = threading.Thread(target=_end_with_parent, args=(hosts,), daemon=True)
+    ending.start()
     if errand.cores:
         pin(errand.cores)
     from outrider.actors.executor.worker_host import WorkerHost
@@ -51,11 +51,11 @@ def main() -> None:
     if errand.orphan_s:
         watch = threading.Thread(target=_end_alone, args=(host, errand.orphan_s), daemon=True)
         watch.start()
-    parent.join()
+    ending.join()
 
 
 def _end_with_parent(hosts: list["WorkerHost"]) -> None:
-    """Hosts: none while it loads."""
+    """Wait for that. hosts: none while it loads, then one."""
     sys.stdin.buffer.read()
     for host in hosts:
         host.close()

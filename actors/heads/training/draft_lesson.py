@@ -11,21 +11,25 @@ from transformers import LlamaConfig, LlamaModel
 from outrider.actors.heads.target_parts import TargetParts
 from outrider.actors.heads.training.lesson import LessonOutcome, Taught, as_served, head_weight
 
+# By judgement, tried on SmolLM2 alone: a step should cost little beside the target's.
 NUM_LAYERS = 2
-OF_TARGET, MULTIPLE = 4, 64  # its width is a quarter of the target's, rounded to such a multiple
+WIDTH_SHARE, MULTIPLE = 1 / 4, 64  # of the target's width, rounded to such a multiple
 PREFIX, EMBEDDING = "model.", "embed_tokens.weight"
 
 
 class DraftLesson:
-    """A Llama with one matrix for ids and logits, which begins as what of the target's varies most:
-    ids alike to the one are alike to the other from the start.
+    """A Llama with one matrix for ids and logits. That begins as the principal components of the
+    target's: ids that are alike to the target are alike to the draft from the start.
     """
 
     boundaries: tuple[int, ...] = ()
 
-    def __init__(self, target: TargetParts, _: torch.Tensor | None, seed: torch.Generator) -> None:
+    def __init__(
+        self, target: TargetParts, _: torch.Tensor | None, generator: torch.Generator
+    ) -> None:
+        """It knows the whole vocabulary, as any draft model does."""
         self._target = target
-        width = max(MULTIPLE, round(target.hidden_size / OF_TARGET / MULTIPLE) * MULTIPLE)
+        width = max(MULTIPLE, round(WIDTH_SHARE * target.hidden_size / MULTIPLE) * MULTIPLE)
         head_dim = 32 if width <= 512 else 64
         ends = {
             name: getattr(target.config, name, None) for name in ("bos_token_id", "eos_token_id")
@@ -52,9 +56,9 @@ class DraftLesson:
         for name, found in self._model.named_parameters():
             own = torch.ones(found.shape)
             if name == EMBEDDING:
-                own = most_varied(head_weight(target, None), width)
+                own = principal_components(head_weight(target, None), width)
             elif found.dim() == 2:
-                own = torch.randn(found.shape, generator=seed) / math.sqrt(found.shape[1])
+                own = torch.randn(found.shape, generator=generator) / math.sqrt(found.shape[1])
                 own /= 2 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1
             self.tensors[PREFIX + name] = own
 
@@ -74,13 +78,13 @@ class DraftLesson:
         return self.config
 
 
-def most_varied(rows: torch.Tensor, width: int) -> torch.Tensor:
-    """Rows along the directions in which they vary most, about as large as a model's first logits
-    should be. Shapes: [V, H] → [V, width]
+def principal_components(rows: torch.Tensor, width: int) -> torch.Tensor:
+    """Of all rows the first so many, scaled so that a logit begins at about one; zeros where there
+    are fewer. Shapes: [V, H] → [V, width]
     """
     rows = rows.cpu()
     directions: torch.Tensor = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)[:, :width]
     found = rows @ directions
-    if found.shape[1] < width:  # a target narrower than that
+    if found.shape[1] < width:
         found = F.pad(found, (0, width - found.shape[1]))
     return found / found.square().mean().sqrt() / math.sqrt(width)

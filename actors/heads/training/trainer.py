@@ -32,7 +32,7 @@ HELD_OUT = 32  # texts, or a tenth
 SAVED_EVERY_S, JUDGED_TIMES = 30.0, 20
 WARM_UP, LAST_RATE = 50, 0.05
 TIMED_STEPS = 3  # from which their number is found, where minutes were asked for
-BESIDE = ("token*.json", "*.jinja", "special_tokens_map.json", "vocab.json", "merges.txt")
+TOKENIZER_FILES = ("token*.json", "*.jinja", "special_tokens_map.json", "vocab.json", "merges.txt")
 
 Optimizers = list[torch.optim.Optimizer]
 
@@ -188,7 +188,7 @@ class HeadTraining:
         folder = self._made
         folder.mkdir(exist_ok=True)
         if self.plan.kind == DRAFT:  # with the target's tokenizer it is a model like any other
-            for pattern in BESIDE:
+            for pattern in TOKENIZER_FILES:
                 for file in self._target_path.glob(pattern):
                     shutil.copy(file, folder)
         tensors = {

@@ -183,7 +183,7 @@ def test_a_thread_is_joined_to_its_very_end():
     """What libraries do as it ends comes after Python's join: here a destructor that sleeps."""
     libc, key = ctypes.CDLL(None), ctypes.c_uint()
     assert libc.pthread_key_create(ctypes.byref(key), libc.usleep) == 0
-    sleeps_us = ctypes.c_void_p(300_000)
+    sleeps_us = ctypes.c_void_p(900_000)
     threads = [
         threading.Thread(target=libc.pthread_setspecific, args=(key, sleeps_us)) for _ in range(2)
     ]
