@@ -32,9 +32,11 @@ from outrider.actors.runner.runner import TREE_ROWS, Runner
 
 if TYPE_CHECKING:
     from outrider.actors.heads.compiled_eagle import CompiledEagle
+    from outrider.actors.heads.compiled_medusa import CompiledMedusa
 
 Source = Callable[[], PageTable | None]  # the target's cache of the same text, while there is one
 Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -119,6 +121,7 @@ class MedusaRunner(HeadRunner):
     def __init__(self, target: Runner, net: MedusaNet, num_tokens: int) -> None:
         super().__init__(target, (), 0, num_tokens)
         self._net = net
+        self._compiled = compiled_medusa(net, self.loaded)
         self.max_depth = self.num_places = net.num_heads
         self._latest: torch.Tensor  # of the last forward's chunks, every head's logits
 
@@ -127,22 +130,29 @@ class MedusaRunner(HeadRunner):
         check(chunks, self.num_embeddings, self.context_len)
         self.pool.reserve([(chunk.cache, len(chunk.tokens)) for chunk in chunks])
         rows = [self._target_rows(each.cache, np.array([each.first - 1])) for each in chunks]
-        assert self._target.pool.features is not None
-        states = gathered(self._target.pool.features, np.concatenate([NO_ROWS, *rows]))
-        dtype = torch.float32 if self.loaded.device == "cpu" else self.loaded.dtype
-        self._latest = self._net.all_logits(states).to(dtype)
-        wanted = [
-            number * self.max_depth + depth
-            for number, chunk in enumerate(chunks)
-            for depth in depths_of(chunk)
-        ]
+        self._latest = self._all_logits(np.concatenate([NO_ROWS, *rows]))
+        depths = [depths_of(chunk) for chunk in chunks]
         for chunk in chunks:
             chunk.cache.len += len(chunk.tokens)
+        if all(each == [0] for each in depths):
+            return self._latest[:, 0]
+        wanted = [n * self.max_depth + depth for n, each in enumerate(depths) for depth in each]
         at = torch.tensor(wanted, dtype=torch.long, device=self._latest.device)
         return self._latest.flatten(0, 1)[at]
 
-    def further(self) -> torch.Tensor | None:
-        return self._latest[:, 1:]
+    def _all_logits(self, rows: Rows) -> torch.Tensor:
+        """Of all heads, out of the target's states there. Shapes: [N] → [N, heads, V]."""
+        features = self._target.pool.features
+        assert features is not None
+        if self._compiled is not None:
+            states: Floats = features.numpy().take(rows, 0)  # a text's first token has none
+            states[rows < 0] = 0
+            return self._compiled.all_logits(states)
+        logits = self._net.all_logits(gathered(features, rows))
+        return logits.float() if self.loaded.device == "cpu" else logits.to(self.loaded.dtype)
+
+    def by_place(self) -> torch.Tensor | None:
+        return self._latest
 
 
 def depths_of(chunk: Segment) -> list[int]:
@@ -241,6 +251,15 @@ def compiled(net: EagleNet, loaded: LoadedModel) -> "CompiledEagle | None":
     from outrider.actors.heads.compiled_eagle import CompiledEagle, suits  # numba comes with it
 
     return CompiledEagle(net, loaded.context_len) if suits(net) else None
+
+
+def compiled_medusa(net: MedusaNet, loaded: LoadedModel) -> "CompiledMedusa | None":
+    """Likewise."""
+    if loaded.device != "cpu" or loaded.dtype != torch.float32:
+        return None
+    from outrider.actors.heads.compiled_medusa import CompiledMedusa, suits  # numba comes with it
+
+    return CompiledMedusa(net) if suits(net) else None
 
 
 class _Layer(torch.nn.Module):

@@ -35,9 +35,10 @@ class PooledRunner(ABC):
     def resize(self, num_tokens: int) -> None:
         """Another pool, of so many rows; nothing may be open."""
 
-    def further(self) -> torch.Tensor | None:
-        """Of the last forward's chunks: logits of the places behind their trees' roots, whatever is
-        guessed between, [chunks, places, V]. None where they depend on it, as a model's do.
+    def by_place(self) -> torch.Tensor | None:
+        """Of the last forward's chunks: logits of what comes next behind their trees' roots, of the
+        place behind that, and so on, whatever is guessed between: [chunks, places, V]. None where
+        they depend on it, as a model's do.
         """
         return None
 

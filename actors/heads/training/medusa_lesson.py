@@ -19,7 +19,7 @@ from outrider.actors.heads.training.lesson import (
 )
 from outrider.actors.lookahead.round_report import MEDUSA
 
-NUM_HEADS, NUM_BLOCKS = 4, 2
+NUM_HEADS, NUM_BLOCKS = 4, 4
 
 
 class MedusaLesson:

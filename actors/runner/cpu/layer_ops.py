@@ -76,6 +76,13 @@ def gate_row(x: Floats, inner: int, activation: int, out: Floats) -> None:
             out[i] = np.float32(0.5) * gate * share * x[inner + i]
 
 
+@elementwise
+def add_silu(x: Floats, y: Floats, out: Floats) -> None:
+    """out = x + SiLU(y) of a row; out may be x."""
+    for i in range(out.size):
+        out[i] = x[i] + y[i] / (np.float32(1.0) + exp32(-y[i]))
+
+
 @compiled
 def gate_rows(x: Floats, activation: int, out: Floats) -> None:
     """out = act(gate) * up. Shapes: x [T, 2 * I] as [gate | up], out [T, I]."""

@@ -154,6 +154,16 @@ def _fill(x: Floats, panels: Any, bias: Floats, panel: int, out: Floats, column:
 
 
 @inlined
+def multiply_panels(x: Floats, panels: Any, bias: Floats, first: int, out: Floats) -> None:
+    """The rows of x by the panels from this one on, by as many as `out` is wide.
+
+    Shapes: x [T, K], panels and bias as `panelled` has them, out [T, N].
+    """
+    for at in range((out.shape[1] + PANEL - 1) // PANEL):
+        _fill(x, panels, bias, first + at, out, at * PANEL)
+
+
+@inlined
 def _take_panels(board: Board, panels: Any) -> None:
     """Multiply panels of the board's product until there are none left to take."""
     num_rows, depth, width = board[NUM_ROWS], board[DEPTH], board[WIDTH]

@@ -137,19 +137,19 @@ class Grower:
             return Offers(tuple(rows), 0, started, 0.0) if rows else None
         try:
             logits = self._runner.forward([growth.chunk for growth in growths])
-            further = self._runner.further()
+            by_place = self._runner.by_place()
         except PoolExhausted:  # an optimisation must not fail a round
             self._give_up(growths)
             return self.advance(choose, num_behind, deepen)
         except Exception:
             log.exception("a step of the draft failed")
-            (growths, logits), further = self._each_alone(growths), None
+            (growths, logits), by_place = self._each_alone(growths), None
             if not growths:
                 return self.advance(choose, num_behind, deepen)
         for growth in growths:
             growth.growing.feed(growth.nodes)
         queued = self._queued(growths, logits, deepen)
-        drawn = self._taken(queued) if queued else self._drawn(growths, logits, further)
+        drawn = self._taken(queued) if queued else self._drawn(growths, logits, by_place)
         rows, self._untold = self._untold + drawn, []
         num_fed = sum(len(growth.nodes) for growth in growths)
         num_tokens, step_s = sum(len(g.chunk.tokens) for g in growths), self._clock() - started
@@ -221,13 +221,13 @@ class Grower:
         return found[: self.times.most_a_second([node.chance for node, _ in found])]
 
     def _drawn(
-        self, growths: list[Growth], logits: torch.Tensor, further: torch.Tensor | None
+        self, growths: list[Growth], logits: torch.Tensor, by_place: torch.Tensor | None
     ) -> list[OfferRow]:
         """New nodes behind all that were fed; where a grammar fails, that sequence has none."""
         if not any(growth.nodes for growth in growths):
             return []
         try:
-            return self._offers(self._sampler.draw(growths, logits, further))
+            return self._offers(self._sampler.draw(growths, logits, by_place))
         except Exception:
             log.exception("a step of the draft failed")
         rows, at = [], 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 import numpy as np
 import torch
@@ -32,8 +32,8 @@ SamplingOf = Callable[[tuple[int, ...]], SamplingMetadata]  # by sequences, row 
 class Drafting:
     """What is drawn behind the nodes that a step fed."""
 
-    fed: list[Hungry]  # a row each
-    told: dict[int, range]  # rows of places further on, by sequence
+    fed: list[Hungry]
+    rows: list[range]  # of the draws, of each: one, or one for each place behind it
     drawing: Drawing
 
 
@@ -54,46 +54,47 @@ class TreeSampler:
         self._grammars = grammars
 
     def draw(
-        self, growths: Many[Growth], logits: torch.Tensor, further: torch.Tensor | None = None
+        self, growths: Many[Growth], logits: torch.Tensor, by_place: torch.Tensor | None = None
     ) -> dict[int, list[TreeNode]]:
         """New nodes that are worth offering, by sequence. Shapes: as `begin` has them."""
-        return self.take(self.begin(growths, logits, further))
+        return self.take(self.begin(growths, logits, by_place))
 
     def begin(
-        self, growths: Many[Growth], logits: torch.Tensor, further: torch.Tensor | None = None
+        self, growths: Many[Growth], logits: torch.Tensor, by_place: torch.Tensor | None = None
     ) -> Drafting:
         """Draw, and do not wait for it.
 
-        Shapes: logits [nodes that were fed, V]; further [growths, places, V], see PooledRunner.
+        Shapes: logits [nodes that were fed, V]; by_place [growths, places, V], see PooledRunner.
         """
         fed = [(node, growth.growing) for growth in growths for node in growth.nodes]
         for growth in growths:
             sequence = growth.growing.sequence
             if growth.nodes and sequence.processor is not None:
                 sequence.processor.take(sequence.ids)
-        places = [(growing, node, node.position + 1) for node, growing in fed]
-        told = dict[int, range]()  # rows of places further on, by sequence
-        if further is not None:
-            known = [number for number, growth in enumerate(growths) if is_at_once(growth)]
-            for growing, [root] in ((growths[each].growing, growths[each].nodes) for each in known):
-                start, end = len(places), len(places) + further.shape[1]
-                told[growing.sequence.row.seq_id] = range(start, end)
-                places += [(growing, root, root.position + 2 + at) for at in range(end - start)]
-            logits = torch.cat((logits, further[known].flatten(0, 1)))
-        return Drafting(fed, told, self._draws(places, logits))
+        sizes = [1] * len(fed)
+        if by_place is not None:
+            logits, sizes = _at_once(growths, logits, by_place)
+        ends = list(accumulate(sizes))
+        rows = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        places = [
+            (growing, node, node.position + 1 + further)
+            for (node, growing), size in zip(fed, sizes, strict=True)
+            for further in range(size)
+        ]
+        return Drafting(fed, rows, self._draws(places, logits))
 
     def take(self, drafting: Drafting) -> dict[int, list[TreeNode]]:
         """Wait for it: new nodes that are worth offering, by sequence."""
-        fed, told, draws = drafting.fed, drafting.told, drafting.drawing.fetch()
+        draws = drafting.drawing.fetch()
         guessed, probs = draws.guesses.tolist(), draws.prob.tolist()
         children: dict[int, list[TreeNode]] = {}
-        for at, (node, growing) in enumerate(fed):
+        for (node, growing), rows in zip(drafting.fed, drafting.rows, strict=True):
+            at = rows.start
             if draws.error[at] or not growing.has(node):
                 continue
-            seq_id = growing.sequence.row.seq_id
-            behind = children.setdefault(seq_id, [])
-            if rows := told.get(seq_id):
-                sound = takewhile(lambda row: not draws.error[row], (at, *rows))
+            behind = children.setdefault(growing.sequence.row.seq_id, [])
+            if len(rows) > 1:
+                sound = takewhile(lambda row: not draws.error[row], rows)
                 guesses = [
                     (probs[row], [each for each in guessed[row] if each >= 0]) for row in sound
                 ]
@@ -132,8 +133,27 @@ class TreeSampler:
         )
 
 
+def _at_once(
+    growths: Many[Growth], logits: torch.Tensor, by_place: torch.Tensor
+) -> tuple[torch.Tensor, list[int]]:
+    """The logits of all places behind a root whose whole tree is grown, of one behind each other
+    node; and how many behind each.
+    """
+    found, sizes, at = list[torch.Tensor](), list[int](), 0
+    for growth, own in zip(growths, by_place, strict=True):
+        end = at + len(growth.nodes)
+        if is_at_once(growth):
+            found.append(own)
+            sizes.append(len(own))
+        else:
+            found.append(logits[at:end])
+            sizes += [1] * len(growth.nodes)
+        at = end
+    return found[0] if len(found) == 1 else torch.cat(found), sizes
+
+
 def is_at_once(growth: Growth) -> bool:
-    """Whether all of its tree can be grown in this step, if logits further on are known: nothing
+    """Whether all of its tree can be grown in this step, if logits by place are known: nothing
     is drawn for good, or edited by what is guessed before.
     """
     growing = growth.growing

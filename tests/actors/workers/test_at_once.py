@@ -24,12 +24,12 @@ class ByPlace(PooledRunner):
 
     keeps_guesses = False
 
-    def __init__(self, table, tells_further):
-        self.table, self.tells_further = table, tells_further
+    def __init__(self, table, tells_places):
+        self.table, self.tells_places = table, tells_places
         self.vocab_size = self.num_embeddings = VOCAB
         self.loaded = SimpleNamespace(vocab_size=VOCAB)
         self.context_len, self.max_depth = 256, PLACES
-        self.num_places = PLACES if tells_further else 1
+        self.num_places = PLACES if tells_places else 1
         self.num_forwards = 0
         self.resize(1024)
 
@@ -48,14 +48,14 @@ class ByPlace(PooledRunner):
         self.num_chunks = len(chunks)
         return self.table[depths]
 
-    def further(self):
-        return self.table[1:].expand(self.num_chunks, -1, -1) if self.tells_further else None
+    def by_place(self):
+        return self.table.expand(self.num_chunks, -1, -1) if self.tells_places else None
 
 
-def offered(tells_further, rows, **grow):
+def offered(tells_places, rows, **grow):
     """(sequence, parent's name, token, edge) of all nodes, by their texts; and steps."""
     table = torch.randn(PLACES, VOCAB, generator=torch.Generator().manual_seed(3)) * 3
-    runner = ByPlace(table, tells_further)
+    runner = ByPlace(table, tells_places)
     worker = DraftWorker(runner, HostBackend(CpuBackend()), Description(), VOCAB)
     worker.handle(Open(tuple(rows)))
     usual = {"max_depth": 8, "min_chance": 0.02, "num_guesses": 5}
