@@ -20,11 +20,13 @@ from outrider.actors.runner.cpu.matmul import (
 
 
 @compiled
-def run_blocks(states: Floats, panels: Halves, bias: Floats, num_blocks: int, out: Floats) -> None:
+def run_blocks(
+    states: Floats, panels: Halves | Floats, bias: Floats, num_blocks: int, out: Floats
+) -> None:
     """x + SiLU(W x + b), block by block of each head.
 
-    Shapes: states [N, H]; panels [heads * blocks * H / PANEL, H, PANEL], bias of as many outputs;
-    out [N, heads, H].
+    Shapes: states [N, H]; panels of bfloat16 [heads * blocks * H / PANEL, H, PANEL], bias of as
+    many outputs; out [N, heads, H].
     """
     num_rows, num_heads, width = out.shape
     x, made = np.empty((num_rows, width), np.float32), np.empty((num_rows, width), np.float32)
