@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from outrider.actors.errors import ModelRefused
 from outrider.actors.lookahead.round_report import EAGLE, EAGLE3, MEDUSA
@@ -170,3 +171,12 @@ def load_checkpoint(folder: Path, dtype: torch.dtype, device: str) -> HeadCheckp
                 tensor = opened.get_tensor(name)
                 tensors[form] = tensor.to(dtype) if tensor.is_floating_point() else tensor
     return HeadCheckpoint(folder, kind, config_of(folder), tensors)
+
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Into its model.safetensors, for all who may read the folder: as safetensors writes it, nobody
+    but its owner may.
+    """
+    file = folder / "model.safetensors"
+    save_file(dict(tensors), file, metadata={"format": "pt"})
+    file.chmod(folder.stat().st_mode & 0o666)

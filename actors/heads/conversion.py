@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from outrider.actors.errors import ModelRefused
-from outrider.actors.heads.checkpoint import kind_of, shapes_of
+from outrider.actors.heads.checkpoint import kind_of, save_tensors, shapes_of
 
 CONFIG = "config.json"
 
@@ -35,8 +34,7 @@ def convert_head(file: Path, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         # Two names for one tensor are two tensors here: safetensors shares nothing.
-        save_file({name: t.contiguous().clone() for name, t in tensors.items()},
-                  folder / "model.safetensors")  # fmt: skip
+        save_tensors({name: t.contiguous().clone() for name, t in tensors.items()}, folder)
         kind = kind_of(file, shapes_of(folder))
         if (file.parent / CONFIG).exists():
             shutil.copyfile(file.parent / CONFIG, folder / CONFIG)

@@ -19,9 +19,9 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from outrider.actors.errors import InvalidConfig
+from outrider.actors.heads.checkpoint import save_tensors
 from outrider.actors.heads.training.lesson import HeadLesson, LessonOutcome
 from outrider.actors.heads.training.muon import Muon
 from outrider.actors.heads.training.plan import LESSONS, HeadPlan, Text, card, claimed, write_plan
@@ -195,7 +195,7 @@ class HeadTraining:
             name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
             for name, tensor in lesson.tensors.items()
         }
-        save_file(tensors | lesson.ids, folder / "model.safetensors", metadata={"format": "pt"})
+        save_tensors(tensors | lesson.ids, folder)
         (folder / "README.md").write_text(card(self.plan, shares, num_texts, steps))
         partial = folder / "config.partial"
         partial.write_text(json.dumps(lesson.named(self.plan.target), indent=1) + "\n")

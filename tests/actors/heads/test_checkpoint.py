@@ -113,6 +113,8 @@ class TestConversion:
         assert read.config == CONFIG
         for name, tensor in EAGLE3.items():
             assert torch.equal(read.tensors[name.replace("midlayer", "layers.0")], tensor)
+        modes = {path.stat().st_mode for path in (tmp_path / "new").iterdir()}
+        assert len(modes) == 1  # who may read the config may read the tensors
 
     def test_code_is_not_run(self, tmp_path):
         class Evil:

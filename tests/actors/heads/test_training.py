@@ -92,7 +92,9 @@ def files_of(head):
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "draft"])
 def test_after_any_end_it_goes_on_to_the_same_bytes(kind, target, tmp_path, monkeypatch):
     plan = replace(PLAN, kind=kind)
-    whole = files_of(trained(tmp_path / "whole", target, plan))
+    head = trained(tmp_path / "whole", target, plan)
+    whole = files_of(head)
+    assert (head / "model.safetensors").stat().st_mode == (head / "README.md").stat().st_mode
     monkeypatch.setattr(trainer, "SAVED_EVERY_S", -1.0)  # at every step
     for stop in (1, 5, 12):
         told = Told(stop)
