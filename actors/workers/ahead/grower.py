@@ -27,7 +27,6 @@ from outrider.actors.workers.ahead.growing_tree import (
     GrowingTree,
     Growth,
     Hungry,
-    children_of,
     chunk_of,
     likeliest_of,
 )
@@ -88,8 +87,8 @@ class Grower:
             self._trees[row.seq_id] = growing
             return
         growing.asked, growing.is_over = row, False
-        if row.committed:
-            self._follow(growing, row.committed)
+        if row.committed and (nearer := growing.follow(row.committed, self._runner)):
+            self._untold.append(growing.offer(nearer))
 
     def forget(self, seq_id: int) -> None:
         """The sequence has ended, or begins anew."""
@@ -157,29 +156,6 @@ class Grower:
         self.sizes = [first, *(len(step.rows) for step in queued[1:])]
         self.times.add(self.sizes, step_s)
         return Offers(tuple(rows), num_tokens + sum(self.sizes[1:]), started, step_s)
-
-    def _follow(self, growing: GrowingTree, committed: Many[int]) -> None:
-        """Down the tree. Rows of what came true, and behind it, move up; all others go."""
-        tree, first, cache = growing.tree, growing.first, growing.sequence.cache
-        path, left = tree.commit(committed)
-        tree.learn(path)
-        if not self._runner.keeps_guesses:  # they were made of what it expected, not of what came
-            if growing.fed:
-                self._runner.accept_path(cache, first, [0])
-            tree.clear()
-            growing.fed, growing.hungry = [], [tree.root]
-            return
-        if growing.fed:
-            kept = [node for node in path[:-1] if node.place >= 0]
-            behind = sorted((n for n in left if n.place >= 0), key=lambda node: node.place)
-            places = [node.place for node in (*kept, *behind)]
-            self._runner.accept_path(cache, first, places)
-            growing.fed = behind
-            for place, node in enumerate(behind):
-                node.place = place
-        growing.hungry = [node for node in left if node.place < 0]
-        if nearer := [child for node in growing.fed for child in children_of(growing, node)]:
-            self._untold.append(self._offer(growing, nearer))
 
     def _growths(self, choose: Choose, num_behind: int) -> list[Growth]:
         """What the next step feeds: nodes, and what prompts have yet to catch up."""
@@ -271,26 +247,7 @@ class Grower:
         return rows
 
     def _offers(self, children: dict[int, list[TreeNode]]) -> list[OfferRow]:
-        return [
-            self._offer(self._trees[seq_id], nodes) for seq_id, nodes in children.items() if nodes
-        ]
-
-    def _offer(self, growing: GrowingTree, nodes: list[TreeNode]) -> OfferRow:
-        first = growing.num_named + 1
-        for node in nodes:
-            growing.num_named += 1
-            node.name = growing.num_named
-        growing.hungry += [node for node in nodes if not node.guesses]  # others need no step
-        root = growing.tree.root
-        return OfferRow(
-            seq_id=growing.asked.seq_id,
-            num_committed=growing.asked.num_committed,
-            first=first,
-            parents=tuple(0 if n.parent is root else n.parent.name for n in nodes if n.parent),
-            tokens=tuple(node.token for node in nodes),
-            edges=tuple(node.edges[self._drafter] for node in nodes),
-            rows=tuple(node.row for node in nodes if node.row is not None),
-        )
+        return [self._trees[seq_id].offer(nodes) for seq_id, nodes in children.items() if nodes]
 
     def _trouble(self, row: GrowRow, sequence: WorkerSequence) -> DraftStop | None:
         """Why the draft cannot follow any more."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from outrider.actors.lookahead.round_report import DRAFT
 from outrider.actors.runner.forward_batch import Segment
-from outrider.actors.transport.rows import GrowRow
+from outrider.actors.runner.pooled_runner import PooledRunner
+from outrider.actors.transport.rows import GrowRow, OfferRow
 from outrider.actors.trees.chances import DRAWN, PRIVATE, SAMPLED, draft_edge
 from outrider.actors.trees.tree import SpeculationTree, TreeNode
 from outrider.actors.workers.model_worker import WorkerSequence
@@ -63,6 +64,64 @@ class GrowingTree:
         for node in nodes:
             node.place = len(self.fed)
             self.fed.append(node)
+
+    def follow(self, committed: Many[int], runner: PooledRunner) -> list[TreeNode]:
+        """Down the tree. Rows of what came true, and behind it, move up; all others go. Returns
+        guesses that are worth offering now that the text has come nearer.
+        """
+        tree, first, cache = self.tree, self.first, self.sequence.cache
+        path, left = tree.commit(committed)
+        tree.learn(path)
+        if not runner.keeps_guesses:  # they were made of what it expected, not of what came
+            if self.fed:
+                runner.accept_path(cache, first, [0])
+            tree.clear()
+            self.fed, self.hungry = [], [tree.root]
+            return []
+        if self.fed:
+            kept = [node for node in path[:-1] if node.place >= 0]
+            behind = sorted((n for n in left if n.place >= 0), key=lambda node: node.place)
+            places = [node.place for node in (*kept, *behind)]
+            runner.accept_path(cache, first, places)
+            self.fed = behind
+            for place, node in enumerate(behind):
+                node.place = place
+        self.hungry = [node for node in left if node.place < 0]
+        return [child for node in self.fed for child in children_of(self, node)]
+
+    def offer(self, nodes: Many[TreeNode]) -> OfferRow:
+        """Name these, for the coordinator; those behind which nothing is known yet get hungry."""
+        first = self.num_named + 1
+        for node in nodes:
+            self.num_named += 1
+            node.name = self.num_named
+        self.hungry += [node for node in nodes if not node.guesses]
+        root = self.tree.root
+        return OfferRow(
+            seq_id=self.asked.seq_id,
+            num_committed=self.asked.num_committed,
+            first=first,
+            parents=tuple(0 if n.parent is root else n.parent.name for n in nodes if n.parent),
+            tokens=tuple(node.token for node in nodes),
+            edges=tuple(node.edges[self.drafter] for node in nodes),
+            rows=tuple(node.row for node in nodes if node.row is not None),
+        )
+
+    def chain_end(self, length: int) -> TreeNode | None:
+        """The node behind which a chain of this length goes on, if it is not as long yet."""
+        node = self.tree.root
+        for _ in range(length):
+            if node.place < 0:
+                return node
+            behind = [
+                each
+                for each in node.children.values()
+                if self.drafter in each.edges and (each.row is not None or not self.is_drawn)
+            ]
+            if not behind:
+                return None
+            node = max(behind, key=lambda child: child.chance)
+        return None
 
     def is_worth_feeding(self, node: TreeNode, context_len: int) -> bool:
         depth = node.position - self.first

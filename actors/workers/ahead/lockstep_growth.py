@@ -212,7 +212,7 @@ class LockstepGrowth:
             length = self._chain_length(turn, growing)
             if length is None:
                 free.add(id(growing))
-            elif end := _end(growing, length):
+            elif end := growing.chain_end(length):
                 ends.add(id(end))
         chosen = [each for each in hungry if id(each[0]) in ends][:MAX_STEP_NODES]
         found = likeliest_of([each for each in hungry if id(each[1]) in free])
@@ -297,20 +297,3 @@ def _offer(turn: TurnRow, growing: GrowingTree) -> None:
         growing.hungry += growing.tree.offer(
             guess.drafter, guess.tokens, guess.parents, guess.edges
         )
-
-
-def _end(growing: GrowingTree, length: int) -> TreeNode | None:
-    """The node behind which a chain of this length goes on, if it is not as long yet."""
-    node = growing.tree.root
-    for _ in range(length):
-        if node.place < 0:
-            return node
-        behind = [
-            each
-            for each in node.children.values()
-            if growing.drafter in each.edges and (each.row is not None or not growing.is_drawn)
-        ]
-        if not behind:
-            return None
-        node = max(behind, key=lambda child: child.chance)
-    return None
