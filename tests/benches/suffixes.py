@@ -1,12 +1,13 @@
 """What past texts are worth to a target without a draft: each thing asked in four ways, none twice.
 
     PYTHONPATH=tests/benches python tests/benches/suffixes.py [--repeats 3] [--tokens N]
-        [--threads N] [--smollm2 [--head FOLDER]]
+        [--threads N] [--smollm2 [--head FOLDER] [--draft FOLDER]]
 
 One engine for each variant, one stream, temperature 0; a scope of its own for each repeat, so that
 nothing is known of the one before. The first way is asked of everything, then the second, and so
-on. --head: an EAGLE-3 head of SmolLM2, beside the two as one more variant. Variants take turns; all
-write the same text: that is asserted. Ratios of seconds, of the ways behind the first one.
+on. --head: an EAGLE-3 head of SmolLM2, --draft: a small draft model of it, each beside the two as
+one more variant. Variants take turns; all write the same text: that is asserted. Ratios of seconds,
+of the ways behind the first one; what is said of rounds is of all ways.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # before torch
 
 from chats import CHATS
+from heads import rounds_of
 from rich.console import Console
 from rich.progress import track
 
@@ -73,27 +75,33 @@ async def seconds_of(engine, ways, scope, tokens, *, is_plain):
 
 
 async def compare(args, folder, kinds):
-    console = Console(width=120)
+    console = Console(width=200)
     variants = dict(VARIANTS)
     if args.head:
         variants["eagle3, suffix, ngram"] = (f"eagle3:{args.head}", "suffix", "ngram")
+    if args.draft:
+        variants["draft, suffix, ngram"] = ("draft", "suffix", "ngram")
     async with contextlib.AsyncExitStack() as stack:
         engines = {}
         for name, drafters in variants.items():
             options = EngineOptions(
                 numerics="exact", num_threads=args.threads, drafters=drafters, kv_tokens=16384
             )
-            engine = await Engine.start(EngineConfig(folder, None, options), InlineExecutor())
+            draft = args.draft if "draft" in drafters else None
+            engine = await Engine.start(EngineConfig(folder, draft, options), InlineExecutor())
             stack.push_async_callback(engine.stop)
             engines[name] = engine
         for kind, ways in kinds.items():
             seconds, texts = {name: [] for name in variants}, None
+            rounds = {name: [] for name in variants}
             for repeat in track(range(args.repeats), kind, console=Console(stderr=True)):
                 for name, engine in engines.items():
+                    engine.statistics.reset()
                     case = (engine, ways, f"{kind} {repeat}", args.tokens)
                     took, ids = await seconds_of(*case, is_plain=name == "plain")
                     assert ids == (texts := texts or ids), f"{name} wrote another text"
                     seconds[name].append(took)
+                    rounds[name].append(engine.statistics.snapshot())
             pairs = [
                 ("suffix, ngram", "ngram"),
                 *((name, "plain") for name in variants if name != "plain"),
@@ -104,12 +112,15 @@ async def compare(args, folder, kinds):
                 middle = statistics.median(ratios)
                 spread = f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
                 console.print(f"{kind}: {fast} / {slow} {middle:.2f} {spread}")
+            for name, told in rounds.items():
+                console.print(f"{kind}, {name}: {rounds_of(told)}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smollm2", action="store_true")
     parser.add_argument("--head", type=Path)
+    parser.add_argument("--draft", type=Path)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=96)
