@@ -174,7 +174,7 @@ class EagleRunner(HeadRunner):
         super().__init__(target, [shape] * sizes.num_layers, sizes.hidden, num_tokens)
         self._net = net
         self._params = AttentionParams(sizes.head_dim**-0.5, WITHOUT_FIRST, None, None)
-        self._compiled = compiled(net, self.loaded)
+        self._compiled = compiled_eagle(net, self.loaded)
         self._layers = [_Layer(number) for number in range(sizes.num_layers)]
 
     @torch.inference_mode()
@@ -244,7 +244,7 @@ class EagleRunner(HeadRunner):
         return true, own
 
 
-def compiled(net: EagleNet, loaded: LoadedModel) -> "CompiledEagle | None":
+def compiled_eagle(net: EagleNet, loaded: LoadedModel) -> "CompiledEagle | None":
     """The head in compiled code, where that knows all of it."""
     if loaded.device != "cpu" or loaded.dtype != torch.float32:
         return None
@@ -254,7 +254,7 @@ def compiled(net: EagleNet, loaded: LoadedModel) -> "CompiledEagle | None":
 
 
 def compiled_medusa(net: MedusaNet, loaded: LoadedModel) -> "CompiledMedusa | None":
-    """Likewise."""
+    """All its heads in compiled code, where that knows them."""
     if loaded.device != "cpu" or loaded.dtype != torch.float32:
         return None
     from outrider.actors.heads.compiled_medusa import CompiledMedusa, suits  # numba comes with it
