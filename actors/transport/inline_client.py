@@ -5,7 +5,8 @@ import logging
 import platform
 
 from outrider.actors.errors import OutriderError, ProtocolViolation, WorkerFailed
-from outrider.actors.transport.messages import AnyMessage, Compile, Worker
+from outrider.actors.transport.messages import AnyMessage, Compile
+from outrider.actors.transport.worker import Worker
 from outrider.actors.transport.worker_client import Pulse, Take, to_nobody
 
 log = logging.getLogger(__name__)

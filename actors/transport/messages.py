@@ -1,7 +1,5 @@
 """The messages between coordinator and workers: one frozen struct each. Knows no sockets."""
 
-from typing import Protocol
-
 from outrider.actors.transport.rows import (
     ChosenRow,
     Count,
@@ -301,25 +299,3 @@ class Frame(MessagePart, frozen=True):
 
     id: UInt64
     body: AnyMessage
-
-
-class Worker(Protocol):
-    """A draft or a target. Called from one thread at a time."""
-
-    role: str
-
-    def handle(self, message: AnyMessage) -> AnyMessage:
-        """The answer to a message. Raises OutriderError."""
-        ...
-
-    def compile(self, message: Compile) -> Done:
-        """May be called from another thread than the rest, meanwhile. Raises OutriderError."""
-        ...
-
-    def advance(self) -> AnyMessage | None:
-        """One step of work ahead of being asked, to be pushed; None if there is nothing to do."""
-        ...
-
-    def reset(self) -> None:
-        """Forget every sequence: whoever opened them is gone."""
-        ...

@@ -28,9 +28,9 @@ from outrider.actors.transport.messages import (
     Compile,
     Frame,
     Heartbeat,
-    Worker,
     WorkerError,
 )
+from outrider.actors.transport.worker import Worker
 from outrider.actors.transport.worker_address import WorkerAddress
 
 MAX_UNPROVEN = 64  # connections in their handshake at once; then the oldest must go

@@ -26,7 +26,8 @@ from outrider.actors.runner.selftest import sample_tokens
 from outrider.actors.sizing.footprint import footprint
 from outrider.actors.sizing.machine import this_machine
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens, device_tokens
-from outrider.actors.transport.messages import Worker, WorkerInfo
+from outrider.actors.transport.messages import WorkerInfo
+from outrider.actors.transport.worker import Worker
 from outrider.actors.transport.worker_spec import WorkerSpec
 from outrider.actors.workers.colocated import ColocatedWorker
 from outrider.actors.workers.draft import DraftWorker
