@@ -58,10 +58,7 @@ def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
         return plan
     told = json.loads(path.read_text())
     if told.keys() != {each.name for each in fields(HeadPlan)}:
-        raise InvalidConfig(
-            f"Got {folder} with a training of another version of Outrider, which cannot go on; "
-            "expected another folder"
-        )
+        raise of_another_version(folder)
     there = HeadPlan(**told)
     wished = replace(
         plan,
@@ -79,6 +76,14 @@ def claimed(folder: Path, plan: HeadPlan) -> HeadPlan:
             "folder"
         )
     return there
+
+
+def of_another_version(folder: Path) -> InvalidConfig:
+    """What is there is not what this version would have written."""
+    return InvalidConfig(
+        f"Got {folder} with a training of another version of Outrider, which cannot go on; "
+        "expected another folder"
+    )
 
 
 def fastest_dtype(device: str) -> str:

@@ -24,7 +24,15 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.checkpoint import save_tensors
 from outrider.actors.heads.training.lesson import HeadLesson, LessonOutcome
 from outrider.actors.heads.training.muon import Muon
-from outrider.actors.heads.training.plan import LESSONS, HeadPlan, Text, card, claimed, write_plan
+from outrider.actors.heads.training.plan import (
+    LESSONS,
+    HeadPlan,
+    Text,
+    card,
+    claimed,
+    of_another_version,
+    write_plan,
+)
 from outrider.actors.heads.training.teacher import Teacher, frequent_ids
 from outrider.actors.lookahead.round_report import DRAFT
 
@@ -174,6 +182,8 @@ class HeadTraining:
         if not path.exists():
             return 0
         state = torch.load(path, map_location="cpu", weights_only=True)
+        if state["tensors"].keys() != lesson.tensors.keys():
+            raise of_another_version(self.folder)
         with torch.no_grad():
             for name, tensor in lesson.tensors.items():
                 tensor.copy_(state["tensors"][name])

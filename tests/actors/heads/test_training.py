@@ -18,7 +18,7 @@ from outrider.actors.heads.checkpoint import load_checkpoint
 from outrider.actors.heads.eagle import Convention, EagleNet
 from outrider.actors.heads.medusa import MedusaNet
 from outrider.actors.heads.target_parts import TargetParts
-from outrider.actors.heads.training import teacher, trainer
+from outrider.actors.heads.training import medusa_lesson, teacher, trainer
 from outrider.actors.heads.training.lesson import Said, Taught
 from outrider.actors.heads.training.plan import HeadPlan, append_texts, read_texts
 from outrider.actors.heads.training.trainer import HeadTraining
@@ -229,7 +229,7 @@ def test_minutes_become_steps_once(target, tmp_path, monkeypatch):
     assert again.begun == [(12, 3)]
 
 
-def test_what_it_refuses(target, tmp_path):
+def test_what_it_refuses(target, tmp_path, monkeypatch):
     path, texts = target
     trained(tmp_path / "a", target)
     with pytest.raises(InvalidConfig, match=r"digest=1, but .* holds a training with digest=0"):
@@ -239,6 +239,13 @@ def test_what_it_refuses(target, tmp_path):
     (old / "plan.json").write_text('{"kind": "eagle3", "target": "toy", "digest": "0"}')
     with pytest.raises(InvalidConfig, match="a training of another version of Outrider"):
         HeadTraining(old, PLAN, path, Told())
+    monkeypatch.setattr(trainer, "SAVED_EVERY_S", -1.0)
+    blocks, plan = tmp_path / "blocks", replace(PLAN, kind="medusa")
+    with pytest.raises(KeyboardInterrupt):
+        trained(blocks, target, plan, Told(3))
+    monkeypatch.setattr(medusa_lesson, "NUM_BLOCKS", 2)
+    with pytest.raises(InvalidConfig, match="a training of another version of Outrider"):
+        trained(blocks, target, plan)
     with pytest.raises(InvalidConfig, match="Got kind='eagle', accepted: eagle3, medusa, draft"):
         replace(PLAN, kind="eagle")
     with pytest.raises(InvalidConfig, match="Got 3 texts to learn from"):
