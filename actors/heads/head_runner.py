@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Source = Callable[[], PageTable | None]  # the target's cache of the same text, while there is one
 Rows = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -145,7 +144,7 @@ class MedusaRunner(HeadRunner):
         features = self._target.pool.features
         assert features is not None
         if self._compiled is not None:
-            states: Floats = features.numpy().take(rows, 0)  # a text's first token has none
+            states = features.numpy().take(rows, 0)  # a text's first token has none
             states[rows < 0] = 0
             return self._compiled.all_logits(states)
         logits = self._net.all_logits(gathered(features, rows))

@@ -19,7 +19,7 @@ from outrider.actors.heads.training.lesson import (
 )
 from outrider.actors.lookahead.round_report import MEDUSA
 
-# By trial on the demo alone: with two blocks and the same steps less of its guesses was right.
+# By trial on the demo alone: with two blocks and as many steps fewer of its guesses were right.
 NUM_HEADS, NUM_BLOCKS = 4, 4
 
 
