@@ -12,19 +12,14 @@ from outrider.actors.heads.eagle import Convention, EagleNet
 from outrider.actors.heads.early_exit import EarlyExitRunner
 from outrider.actors.heads.head_runner import EagleRunner, HeadRunner, MedusaRunner
 from outrider.actors.heads.medusa import MedusaNet
-from outrider.actors.heads.probing import (
-    PROBE_TOKENS,
-    ProbeText,
-    conventions,
-    eagle_share,
-    exit_share,
-    medusa_share,
-    probe_text,
-)
+from outrider.actors.heads.probing.conventions import conventions
+from outrider.actors.heads.probing.probe_text import POOL_TOKENS, ProbeText, probe_text
+from outrider.actors.heads.probing.scores import eagle_share, exit_share, medusa_share
 from outrider.actors.heads.target_parts import TargetParts
 from outrider.actors.lookahead.round_report import EARLY_EXIT, MEDUSA
 from outrider.actors.runner.runner import Runner
 from outrider.actors.runner.taps import Taps
+from outrider.actors.text.user_turn import UserTurn
 
 EXITS = (1 / 4, 1 / 3, 1 / 2, 2 / 3)  # of the target's layers, that are tried
 KS = range(1, 9)
@@ -44,14 +39,17 @@ class LoadedHead:
     scores: Scores  # that of the way which was taken first
 
 
-def load_head(kind: str, value: str, target: Runner, min_score: float) -> LoadedHead:
-    """`value`: a head's folder; of an early exit a number of layers, or "" to find one. The pool of
-    what comes is as large as the target's. Nothing of the target may be open.
+def load_head(
+    kind: str, value: str, target: Runner, min_score: float, turn: UserTurn | None = None
+) -> LoadedHead:
+    """`value`: a head's folder; of an early exit a number of layers, or "" to find one. `turn`: of
+    a target that chats, so that it is tried over a chat. The pool of what comes is as large as the
+    target's. Nothing of the target may be open.
 
     Raises ModelRefused, and InvalidConfig for a number of layers.
     """
     if kind == EARLY_EXIT:
-        return _early_exit(value, target, min_score)
+        return _early_exit(value, target, min_score, turn)
     checkpoint = load_checkpoint(Path(value), target.loaded.dtype, target.loaded.device)
     if checkpoint.kind != kind:
         raise ModelRefused(
@@ -60,7 +58,7 @@ def load_head(kind: str, value: str, target: Runner, min_score: float) -> Loaded
         )
     parts = TargetParts.of(target)
     tried = list(conventions(checkpoint, parts))
-    text = probe_text(target, {at for each in tried for at in each.boundaries})
+    text = probe_text(target, {at for each in tried for at in each.boundaries}, turn)
     num_tokens = target.pool.num_pages * target.pool.page_size
     runner: HeadRunner
     if kind == MEDUSA:
@@ -110,16 +108,16 @@ def _check(name: str, scores: Scores, min_score: float) -> None:
         )
 
 
-def _early_exit(value: str, target: Runner, min_score: float) -> LoadedHead:
+def _early_exit(value: str, target: Runner, min_score: float, turn: UserTurn | None) -> LoadedHead:
     num_layers = target.model.num_layers
     if value and not value.isdecimal():
         raise InvalidConfig(
             f"Got {EARLY_EXIT}:{value}, expected a number of layers, 1 to {num_layers - 1}"
         )
     tried = [int(value)] if value else sorted({max(1, round(num_layers * at)) for at in EXITS})
-    text = probe_text(target, set())
+    text = probe_text(target, set(), turn)
     num_tokens = target.pool.num_pages * target.pool.page_size
-    target.resize(PROBE_TOKENS)  # its own may be smaller than the texts
+    target.resize(POOL_TOKENS)  # its own may be smaller than the texts
     scored = []
     for num in tried:
         share = exit_share(EarlyExitRunner(target, num), text)

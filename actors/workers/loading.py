@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from outrider.actors.errors import InvalidConfig
+from outrider.actors.errors import InvalidConfig, InvalidRequest
 from outrider.actors.heads.footprint import head_footprint
 from outrider.actors.heads.loading import load_head
 from outrider.actors.runner.cpu.threads import share_among
@@ -26,6 +26,8 @@ from outrider.actors.runner.selftest import sample_tokens
 from outrider.actors.sizing.footprint import footprint
 from outrider.actors.sizing.machine import this_machine
 from outrider.actors.sizing.memory import TREE_TOKENS, Pair, cpu_tokens, device_tokens
+from outrider.actors.text.tokenizer import Tokenizer
+from outrider.actors.text.user_turn import UserTurn
 from outrider.actors.transport.messages import WorkerInfo
 from outrider.actors.transport.worker import Worker
 from outrider.actors.transport.worker_spec import WorkerSpec
@@ -73,7 +75,8 @@ def _with_head(spec: WorkerSpec, worker: ModelWorker, *, warms_up: bool) -> Work
     assert isinstance(worker, TargetWorker)
     assert isinstance(worker.runner, Runner)
     kind, _, value = spec.head.partition(":")
-    found = load_head(kind, value, worker.runner, spec.min_head_score)
+    turn = _user_turn(Path(spec.model))
+    found = load_head(kind, value, worker.runner, spec.min_head_score, turn)
     worker.description = msgspec.structs.replace(
         worker.description, head=kind, head_scores=found.scores
     )
@@ -83,6 +86,14 @@ def _with_head(spec: WorkerSpec, worker: ModelWorker, *, warms_up: bool) -> Work
     _fill_device(spec, worker, head)
     _ready(warms_up, worker)
     return ColocatedWorker(worker, head)
+
+
+def _user_turn(folder: Path) -> UserTurn | None:
+    """Of a target that chats."""
+    try:
+        return UserTurn.of(Tokenizer(folder))
+    except InvalidRequest:
+        return None
 
 
 def _load_one(spec: WorkerSpec, warms_up: bool) -> ModelWorker:

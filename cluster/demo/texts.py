@@ -9,6 +9,7 @@ from outrider.actors.errors import InvalidConfig
 from outrider.actors.heads.training.plan import append_texts, read_texts
 from outrider.actors.scheduling.request import Request
 from outrider.actors.scheduling.sampling_params import SamplingParams
+from outrider.actors.text.user_turn import UserTurn
 
 if TYPE_CHECKING:
     from outrider.actors.engine.engine import Engine
@@ -35,16 +36,14 @@ class TargetTexts:
         kept = read_texts(self._file)[:num_done]
         self._file.unlink(missing_ok=True)
         append_texts(self._file, kept)
-        own = None if self._prompts is not None else UserTurn(engine.tokenizer)
+        own = None if self._prompts is not None else _own_turn(engine.tokenizer)
         for start in range(num_done, self._num, AT_ONCE):
             some = range(start, min(start + AT_ONCE, self._num))
             told = await asyncio.gather(*(self._text(engine, own, at) for at in some))
             append_texts(self._file, told)
             progress.step(some.stop, sum(len(ids) for ids, _ in told), None)
 
-    async def _text(
-        self, engine: "Engine", own: "UserTurn | None", at: int
-    ) -> tuple[list[int], int]:
+    async def _text(self, engine: "Engine", own: UserTurn | None, at: int) -> tuple[list[int], int]:
         seed, tokenizer = self._seed + at, engine.tokenizer
         if own is None:
             assert self._prompts is not None
@@ -52,7 +51,7 @@ class TargetTexts:
         else:
             room = engine.info.max_model_len - len(own.opened)
             asking = SamplingParams(
-                ASKED_AT, max_tokens=max(1, min(QUESTION_LEN, room)), stop_token_ids=own.closed
+                ASKED_AT, max_tokens=max(1, min(QUESTION_LEN, room)), stop_token_ids=own.closed[:1]
             )
             prompt = tokenizer.decode(await _said(engine, own.opened, asking, seed)).strip()
         if tokenizer.has_chat_template:
@@ -70,27 +69,11 @@ async def _said(engine: "Engine", ids: Many[int], sampling: SamplingParams, seed
     return [token async for chunk in engine.generate(request) for token in chunk.token_ids]
 
 
-class UserTurn:
-    """Where a user's words begin and end in a chat. A chat model goes on from there with a question
-    of its own (Magpie, arXiv 2406.08464).
-    """
-
-    def __init__(self, tokenizer: "Tokenizer") -> None:
-        """Raises InvalidConfig."""
-        if not tokenizer.has_chat_template:
-            raise InvalidConfig(
-                "Got no --prompts for a target without a chat template, which cannot ask itself; "
-                "expected a file of prompts"
-            )
-        one, other = (
-            tokenizer.render_chat([{"role": "user", "content": word}]) for word in ("Why", "42")
+def _own_turn(tokenizer: "Tokenizer") -> UserTurn:
+    """Raises InvalidConfig."""
+    if not tokenizer.has_chat_template:
+        raise InvalidConfig(
+            "Got no --prompts for a target without a chat template, which cannot ask itself; "
+            "expected a file of prompts"
         )
-        before, after = _num_equal(one, other), _num_equal(one[::-1], other[::-1])
-        self.opened = tuple(one[:before])
-        self.closed = tuple(one[len(one) - after :][:1])
-
-
-def _num_equal(one: Many[int], other: Many[int]) -> int:
-    """From the start on."""
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return UserTurn.of(tokenizer)

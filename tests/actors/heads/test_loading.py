@@ -29,6 +29,8 @@ from outrider.actors.heads.loading import load_head
 from outrider.actors.runner.forward_batch import Segment
 from outrider.actors.runner.model_loader import from_model, load_model
 from outrider.actors.runner.runner import Runner
+from outrider.actors.text.tokenizer import Tokenizer
+from outrider.actors.text.user_turn import UserTurn
 
 TARGET = cycling_target()
 TEXT = [5, 12, 19, 26, 33]
@@ -285,8 +287,9 @@ def test_a_wrong_convention_of_a_trained_head_is_found_out(told, ids, change, tm
         change(tensors)
     path = save_head(tmp_path / "head", config, tensors)
     target = Runner(load_model(DEMO / "target"), num_tokens=512)
-    head = load_head("eagle3", str(path), target, 0.2)
+    head = load_head("eagle3", str(path), target, 0.2, UserTurn.of(Tokenizer(DEMO / "target")))
     way, share = head.scores[0]
+    assert share > 0.7  # over chats, as it was trained
     order = "embedding, state" if change is None else "state, embedding"
     assert way.startswith(f"states 2, 17, 31; {order}, normed residual"), head.scores
     wrong = [each for name, each in head.scores if order not in name or "normed" not in name]

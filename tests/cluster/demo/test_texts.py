@@ -10,9 +10,9 @@ from outrider.actors.engine.engine import Engine
 from outrider.actors.errors import InvalidConfig
 from outrider.actors.executor.executor import InlineExecutor
 from outrider.actors.heads.training.plan import read_texts
-from outrider.actors.text.tokenizer import Tokenizer
+from outrider.actors.text.user_turn import UserTurn
 from outrider.cluster.demo import texts
-from outrider.cluster.demo.texts import TargetTexts, UserTurn
+from outrider.cluster.demo.texts import TargetTexts
 
 
 class Heard:
@@ -25,21 +25,10 @@ class Heard:
         self.done.append(num_done)
 
 
-def test_a_users_turn_begins_and_ends_where_the_template_says():
-    tokenizer = Tokenizer(DEMO / "target")
-    turn = UserTurn(tokenizer)
-    ids = tokenizer.render_chat([{"role": "user", "content": "What does str.split do?"}])
-    assert tuple(ids[: len(turn.opened)]) == turn.opened
-    assert tokenizer.decode(ids[len(turn.opened) :]).startswith("What does str.split do?")
-    assert tokenizer.decode(turn.opened).strip() == ""
-    (end,) = turn.closed
-    spoken = tokenizer.encode("What does str.split do?", adds_special=False)
-    assert ids[len(turn.opened) + len(spoken)] == end
-
-
-def test_without_a_chat_template_there_is_nothing_to_ask():
+async def test_without_a_chat_template_there_is_nothing_to_ask(tmp_path):
+    engine = SimpleNamespace(tokenizer=SimpleNamespace(has_chat_template=False))
     with pytest.raises(InvalidConfig, match="cannot ask itself; expected a file of prompts"):
-        UserTurn(SimpleNamespace(has_chat_template=False))
+        await TargetTexts(tmp_path / "texts", 1, None, 5).write(engine, Heard())
 
 
 async def test_the_target_asks_itself_and_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -56,7 +45,7 @@ async def test_the_target_asks_itself_and_goes_on_where_it_was(tmp_path, monkeyp
         await TargetTexts(begun, 7, None, 5).write(engine, heard := Heard())
         assert heard.done == [6, 7]
         assert begun.read_text() == whole.read_text()
-        told, turn = read_texts(whole), UserTurn(engine.tokenizer)
+        told, turn = read_texts(whole), UserTurn.of(engine.tokenizer)
         assert len({tuple(ids[:num]) for ids, num in told}) > 3  # questions of its own
         for ids, num_prompt in told:
             assert tuple(ids[: len(turn.opened)]) == turn.opened
