@@ -97,3 +97,13 @@ def test_forwards_are_timed_with_a_draft_model_beside_or_alone(beside, has_draft
         assert all(seconds > 0 for _, seconds in timing.verify)
         assert (timing.draft_s > 0) is has_draft
     assert worker.handle(Settle(1, (), keeps_draft=True)) == Done()
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_a_head_is_tried_over_chats(kind):
+    """It learned from chats: behind nothing at all it guesses half as much."""
+    target = str(architectures.DEMO / "target")
+    head = f"{kind}:{demo_head(kind)}"
+    worker = loading.load_worker(WorkerSpec("target", target, 4096, 1024, head=head))
+    (_, share), *_ = worker.description.head_scores
+    assert share > 0.7
