@@ -25,7 +25,7 @@ class ProbeText:
     follows: torch.Tensor  # [T]: the token behind it
     texts: torch.Tensor  # [T]: which text it is in
     positions: torch.Tensor  # [T]: where in its text
-    is_scored: torch.Tensor  # [T]: whether what follows is what the target finds likeliest
+    is_scored: torch.Tensor  # [T]: whether the target found it likeliest, and what follows too
     states: dict[int, torch.Tensor]  # by boundary: [T, H]
 
 
@@ -82,24 +82,25 @@ class _Writer:
         num, closed = (NUM_DRAWN, ()) if self._turn is None else (QUESTION_LEN, self._turn.closed)
         asking = list(range(len(self.texts)))
         for _ in range(num):
-            if not asking:
-                break
             chances = self._logits(asking).softmax(-1)
             self._write(asking, torch.multinomial(chances, 1, generator=generator))
             asking = self._not_ended(asking, closed[:1])
+            if not asking:
+                break
         for row, ids in enumerate(self.texts):
             ids += closed if row in asking else closed[1:]
 
     def answer(self) -> None:
-        """The likeliest, up to the end of an answer."""
+        """The likeliest, up to an answer's end; two at least, since drafts begin behind one."""
         ends = () if self._turn is None else self._runner.loaded.eos_ids
         room = self._runner.context_len - max(map(len, self.texts))
         answering = list(range(len(self.texts)))
-        for _ in range(min(ANSWER_LEN, room)):
+        for num_written in range(min(ANSWER_LEN, room)):
+            self._write(answering, self._logits(answering).argmax(-1))
+            if num_written:
+                answering = self._not_ended(answering, ends)
             if not answering:
                 break
-            self._write(answering, self._logits(answering).argmax(-1))
-            answering = self._not_ended(answering, ends)
 
     def _logits(self, rows: Many[int]) -> torch.Tensor:
         """Behind all that is written [rows, V]."""
@@ -135,6 +136,6 @@ def _side_by_side(texts: list[list[int]], num_asked: list[int], device: str) -> 
         follows=numbers(texts[text][at + 1] for text, at in places),
         texts=numbers(text for text, _ in places),
         positions=numbers(at for _, at in places),
-        is_scored=numbers(at >= num_asked[text] - 1 for text, at in places),
+        is_scored=numbers(at >= num_asked[text] for text, at in places),
         states={},
     )

@@ -32,7 +32,7 @@ def test_behind_the_first_id():
     for ids, is_scored in written:
         assert ids[0] == 1
         assert len(ids) == 1 + module.NUM_DRAWN + ANSWER_LEN - 1
-        assert is_scored == [False] * module.NUM_DRAWN + [True] * ANSWER_LEN
+        assert is_scored == [False] * (1 + module.NUM_DRAWN) + [True] * (ANSWER_LEN - 1)
     likeliest = [after(token) for token in text.ids[text.is_scored].tolist()]
     assert text.follows[text.is_scored].tolist() == likeliest
 
@@ -45,23 +45,34 @@ def test_a_chat(closed, question_len):
     _, written = probed(UserTurn(TURN.opened, closed))
     assert len(written) == NUM_TEXTS
     for ids, is_scored in written:
-        start = is_scored.index(True) + 1
+        start = is_scored.index(True)
         question = ids[3 : start - len(closed)]
         assert (*TURN.opened, *question, *closed) == tuple(ids[:start])
         assert len(question) == question_len
         assert ids[start:] == [after(closed[-1], times) for times in range(1, ANSWER_LEN)]
-        assert all(is_scored[start - 1 :])
+        assert all(is_scored[start:])
 
 
-def test_an_answer_ends_where_the_target_ends_it():
+@pytest.mark.parametrize("num_before", [5, 2])
+def test_an_answer_ends_where_the_target_ends_it(num_before):
     target = Runner(from_model(cycling_target()), num_tokens=512)
     (end,) = target.loaded.eos_ids
-    last = next(token for token in range(200) if after(token, 5) == end)
+    last = next(token for token in range(200) if after(token, num_before) == end)
     text, written = probed(UserTurn((1, 50), (60, last)), target=target)
     for ids, is_scored in written:
-        assert sum(is_scored) == 5
-        assert ids[-1] == after(last, 4)
+        assert sum(is_scored) == num_before - 1  # drafts begin behind an answer's first token
+        assert ids[-1] == after(last, num_before - 1)
     assert (text.follows == end).sum() == NUM_TEXTS
+
+
+def test_an_answer_that_is_empty():
+    """Something must be scored."""
+    target = Runner(from_model(cycling_target()), num_tokens=512)
+    (end,) = target.loaded.eos_ids
+    last = next(token for token in range(200) if after(token) == end)
+    text, written = probed(UserTurn((1, 50), (60, last)), target=target)
+    assert all(ids[is_scored.index(True)] == end for ids, is_scored in written)
+    assert text.is_scored.sum() == NUM_TEXTS * (ANSWER_LEN - 1)
 
 
 @torch.inference_mode()
@@ -87,7 +98,7 @@ def test_a_long_system_prompt_makes_fewer_texts(num_opened, num_texts):
     is_chat = num_opened < 465
     for ids, is_scored in written:
         assert (tuple(ids[:num_opened]) == opened) == is_chat
-        assert sum(is_scored) == ANSWER_LEN or is_chat
+        assert sum(is_scored) == ANSWER_LEN - 1 or is_chat
 
 
 def test_a_turn_that_nothing_opens_is_none():
@@ -100,7 +111,7 @@ def test_the_demo_asks_itself_and_the_same_again():
     target = Runner(load_model(DEMO / "target"), num_tokens=512)
     (one, written), (other, _) = probed(turn, target=target), probed(turn, target=target)
     assert torch.equal(one.ids, other.ids)
-    asked = [tuple(ids[: is_scored.index(True) + 1]) for ids, is_scored in written]
+    asked = [tuple(ids[: is_scored.index(True)]) for ids, is_scored in written]
     assert {ids[-len(turn.closed) :] for ids in asked} == {turn.closed}
     assert len(set(asked)) > NUM_TEXTS / 2
     assert min(map(len, asked)) < len(turn.opened) + QUESTION_LEN + len(turn.closed)
