@@ -90,6 +90,7 @@ class WorkerGroup:
                 known_files=known.files,
                 known_digest=known.digest,
                 token_budget=known.token_budget,
+                known_head_scores=known.head_scores,
             )
         client = self._started.pop(spec.role, None)
         is_new = client is None

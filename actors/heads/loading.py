@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 
 from outrider.actors.errors import InvalidConfig, ModelRefused
@@ -40,16 +40,22 @@ class LoadedHead:
 
 
 def load_head(
-    kind: str, value: str, target: Runner, min_score: float, turn: UserTurn | None = None
+    kind: str,
+    value: str,
+    target: Runner,
+    min_score: float,
+    turn: Callable[[], UserTurn | None] = lambda: None,
+    known: Scores = (),
 ) -> LoadedHead:
     """`value`: a head's folder; of an early exit a number of layers, or "" to find one. `turn`: of
-    a target that chats, so that it is tried over a chat. The pool of what comes is as large as the
-    target's. Nothing of the target may be open.
+    a target that chats, so that it is tried over a chat. `known`: scores of an earlier load, whose
+    ways are not tried again. The pool of what comes is as large as the target's. Nothing of the
+    target may be open.
 
     Raises ModelRefused, and InvalidConfig for a number of layers.
     """
     if kind == EARLY_EXIT:
-        return _early_exit(value, target, min_score, turn)
+        return _early_exit(value, target, min_score, turn, known)
     checkpoint = load_checkpoint(Path(value), target.loaded.dtype, target.loaded.device)
     if checkpoint.kind != kind:
         raise ModelRefused(
@@ -58,17 +64,18 @@ def load_head(
         )
     parts = TargetParts.of(target)
     tried = list(conventions(checkpoint, parts))
-    text = probe_text(target, {at for each in tried for at in each.boundaries}, turn)
+    boundaries = {at for each in tried for at in each.boundaries}
+    text = cache(lambda: probe_text(target, boundaries, turn()))
     num_tokens = target.pool.num_pages * target.pool.page_size
     runner: HeadRunner
     if kind == MEDUSA:
         medusa = MedusaNet(checkpoint, parts)
-        found = _best(tried, lambda way: medusa_share(medusa, way.boundaries[0], text))
+        found = _scores(tried, known, lambda way: medusa_share(medusa, way.boundaries[0], text()))
         taps = Taps(tried[0].boundaries, parts.hidden_size, lambda states: states)
         runner = MedusaRunner(target, medusa, num_tokens)
     else:
         net = EagleNet(checkpoint, parts, tried[0])
-        found = _best(tried, partial(_eagle_share, net, text))
+        found = _scores(tried, known, lambda way: _eagle_share(net, text(), way))
         net.run_as(tried[0])
         taps = Taps(tried[0].boundaries, net.sizes.hidden, net.fuse)
         runner = EagleRunner(target, net, num_tokens)
@@ -82,11 +89,17 @@ def _eagle_share(net: EagleNet, text: ProbeText, way: Convention) -> float:
     return eagle_share(net, text)
 
 
-def _best(tried: list[Convention], share_of: Callable[[Convention], float]) -> Scores:
+def _scores(
+    tried: list[Convention], known: Scores, share_of: Callable[[Convention], float]
+) -> Scores:
     """All scores, that of the way which is taken first; so is `tried` from then on.
 
     The best, or one before it in `tried` that is as good but for chance; the others by their score.
     """
+    order = [way for way, _ in known]
+    if sorted(order) == sorted(map(str, tried)):
+        tried.sort(key=lambda way: order.index(str(way)))
+        return known
     scored = sorted(((share_of(way), way) for way in tried), key=lambda found: -found[0])
     alike = {way for share, way in scored if share >= scored[0][0] - CHANCE}
     first = next(way for way in tried if way in alike)
@@ -108,25 +121,34 @@ def _check(name: str, scores: Scores, min_score: float) -> None:
         )
 
 
-def _early_exit(value: str, target: Runner, min_score: float, turn: UserTurn | None) -> LoadedHead:
+def _early_exit(
+    value: str,
+    target: Runner,
+    min_score: float,
+    turn: Callable[[], UserTurn | None],
+    known: Scores,
+) -> LoadedHead:
     num_layers = target.model.num_layers
     if value and not value.isdecimal():
         raise InvalidConfig(
             f"Got {EARLY_EXIT}:{value}, expected a number of layers, 1 to {num_layers - 1}"
         )
     tried = [int(value)] if value else sorted({max(1, round(num_layers * at)) for at in EXITS})
-    text = probe_text(target, set(), turn)
+    names = {f"the first {num} of {num_layers} layers": num for num in tried}
+    if known and names.keys() == dict(known).keys():
+        return LoadedHead(EarlyExitRunner(target, names[known[0][0]]), EARLY_EXIT, known)
+    text = probe_text(target, set(), turn())
     num_tokens = target.pool.num_pages * target.pool.page_size
     target.resize(POOL_TOKENS)  # its own may be smaller than the texts
     scored = []
-    for num in tried:
+    for name, num in names.items():
         share = exit_share(EarlyExitRunner(target, num), text)
-        scored.append((_gain(share, num / num_layers), num, share))
+        scored.append((_gain(share, num / num_layers), name, share))
     target.resize(num_tokens)
     scored.sort(key=lambda found: (found[2] < min_score, -found[0]))
-    found = tuple((f"the first {num} of {num_layers} layers", share) for _, num, share in scored)
+    found = tuple((name, share) for _, name, share in scored)
     _check(EARLY_EXIT, found, min_score)
-    return LoadedHead(EarlyExitRunner(target, scored[0][1]), EARLY_EXIT, found)
+    return LoadedHead(EarlyExitRunner(target, names[scored[0][1]]), EARLY_EXIT, found)
 
 
 def _gain(share: float, cost: float) -> float:

@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -75,8 +76,8 @@ def _with_head(spec: WorkerSpec, worker: ModelWorker, *, warms_up: bool) -> Work
     assert isinstance(worker, TargetWorker)
     assert isinstance(worker.runner, Runner)
     kind, _, value = spec.head.partition(":")
-    turn = _user_turn(Path(spec.model))
-    found = load_head(kind, value, worker.runner, spec.min_head_score, turn)
+    turn, known = partial(_user_turn, Path(spec.model)), spec.known_head_scores
+    found = load_head(kind, value, worker.runner, spec.min_head_score, turn, known)
     worker.description = msgspec.structs.replace(
         worker.description, head=kind, head_scores=found.scores
     )

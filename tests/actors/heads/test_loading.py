@@ -287,7 +287,8 @@ def test_a_wrong_convention_of_a_trained_head_is_found_out(told, ids, change, tm
         change(tensors)
     path = save_head(tmp_path / "head", config, tensors)
     target = Runner(load_model(DEMO / "target"), num_tokens=512)
-    head = load_head("eagle3", str(path), target, 0.2, UserTurn.of(Tokenizer(DEMO / "target")))
+    turn = UserTurn.of(Tokenizer(DEMO / "target"))
+    head = load_head("eagle3", str(path), target, 0.2, lambda: turn)
     way, share = head.scores[0]
     assert share > 0.7  # over chats, as it was trained
     order = "embedding, state" if change is None else "state, embedding"

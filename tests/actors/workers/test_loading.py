@@ -10,6 +10,7 @@ import architectures
 import pytest
 import torch
 
+from outrider.actors.heads import loading as head_loading
 from outrider.actors.runner.runner import Runner
 from outrider.actors.sizing.footprint import footprint
 from outrider.actors.transport.messages import Describe, Done, Settle, TimeForwards
@@ -107,3 +108,26 @@ def test_a_head_is_tried_over_chats(kind, least):
     worker = loading.load_worker(WorkerSpec("target", target, 4096, 1024, head=head))
     (_, share), *_ = worker.handle(Describe()).head_scores
     assert share > least
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "early_exit"])
+def test_a_head_that_is_known_is_not_tried_again(kind, monkeypatch):
+    """Its way is taken as it was found, which need not be the first."""
+    target = str(architectures.DEMO / "target")
+    head = kind if kind == "early_exit" else f"{kind}:{demo_head(kind)}"
+    spec = WorkerSpec("target", target, 4096, 1024, head=head)
+    first, *others = loading.load_worker(spec).handle(Describe()).head_scores
+    known = (*others, first)
+    monkeypatch.setattr(head_loading, "probe_text", lambda *_: pytest.fail("it was tried"))
+    worker = loading.load_worker(replace(spec, known_head_scores=known))
+    assert worker.handle(Describe()).head_scores == known
+    runner = worker._beside.runner
+    if kind == "early_exit":
+        assert f"the first {runner._num_layers} of" in known[0][0]
+    elif kind == "eagle3":
+        assert str(runner._net.convention) == known[0][0]
+    else:
+        assert worker._target.runner._taps.boundaries == (34,)
+    monkeypatch.undo()
+    other = loading.load_worker(replace(spec, known_head_scores=known[:1]))  # not the same ways
+    assert other.handle(Describe()).head_scores == (first, *others)
