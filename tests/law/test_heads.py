@@ -189,11 +189,24 @@ async def test_a_failing_head_costs_speed_only(right, monkeypatch):
     await engine.stop()
 
 
+class Recording(ProcessExecutor):
+    """It keeps what its workers were built from."""
+
+    def __init__(self):
+        super().__init__()
+        self.specs = []
+
+    async def start(self, spec):
+        self.specs.append(spec)
+        return await super().start(spec)
+
+
 @pytest.mark.usefixtures("imported_once")
 @pytest.mark.parametrize("kind", [*KINDS, "early_exit"])
 async def test_a_dead_worker_takes_nothing_with_it(right, kind):
     target, heads = right
-    engine = await started(target, (heads[kind],), ProcessExecutor())
+    executor = Recording()
+    engine = await started(target, (heads[kind],), executor)
     batch = requests(6, {"temperature": 1.0}, VOCAB, seed=4)
     batch = [
         Request(r.prompt_ids, SamplingParams(1.0, max_tokens=200, ignores_eos=True), r.seed)
@@ -206,6 +219,7 @@ async def test_a_dead_worker_takes_nothing_with_it(right, kind):
     assert await asyncio.gather(*running) == expected
     assert engine.health().workers[0].num_deaths == 1
     assert [worker.role for worker in engine.health().workers] == ["target", "draft"]
+    assert executor.specs[-1].known_head_scores == engine.info.head_scores  # not tried again
     before = engine.statistics.snapshot()
     assert await asyncio.gather(*(output(engine, each) for each in batch)) == expected
     after_it = engine.statistics.snapshot()
