@@ -1,5 +1,6 @@
 """Which tests are slow: `pytest` leaves them out, `.ci/run` does not."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     heap.freeze()  # else the collector goes over torch's objects again and again
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """No test leaves it off: without it this process takes gigabytes."""
+    yield
+    is_on = gc.isenabled()
+    gc.enable()
+    assert is_on
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,16 @@ import gc
 
 
 def pause() -> None:
-    """Collect nothing until `freeze`. What a start imports and builds stays, yet the collector
-    would go over it again and again: a quarter of the time that torch and transformers take.
+    """Collect nothing until `freeze` or `resume`. What a start imports and builds stays, yet the
+    collector would go over it again and again: a quarter of the time that torch and transformers
+    take.
     """
     gc.disable()
+
+
+def resume() -> None:
+    """Where a start has failed."""
+    gc.enable()
 
 
 def freeze(*, collects: bool = True) -> None:

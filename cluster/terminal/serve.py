@@ -100,6 +100,8 @@ def _run(config: Config) -> None:
             _watch(probe, is_over)
     except _Stopped:
         report("stopped while starting")
+    finally:
+        heap.resume()
 
 
 def _watch(probe: Probe, is_over: threading.Event) -> None:
