@@ -16,7 +16,7 @@ def pause() -> None:
 
 
 def resume() -> None:
-    """Where a start has failed."""
+    """Collect again, also where a start has failed."""
     gc.enable()
 
 

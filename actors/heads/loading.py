@@ -47,10 +47,10 @@ def load_head(
     turn: Callable[[], UserTurn | None] = lambda: None,
     known: Scores = (),
 ) -> LoadedHead:
-    """`value`: a head's folder; of an early exit a number of layers, or "" to find one. `turn`: of
-    a target that chats, so that it is tried over a chat. `known`: scores of an earlier load, whose
-    ways are not tried again. The pool of what comes is as large as the target's. Nothing of the
-    target may be open.
+    """`value`: a head's folder; of an early exit a number of layers, or "" to find one. `turn` is
+    called if anything is tried: where the target chats, over chats. `known`: scores of an earlier
+    load, whose ways are not tried again. The pool of what comes is as large as the target's.
+    Nothing of the target may be open.
 
     Raises ModelRefused, and InvalidConfig for a number of layers.
     """
@@ -95,6 +95,7 @@ def _scores(
     """All scores, that of the way which is taken first; so is `tried` from then on.
 
     The best, or one before it in `tried` that is as good but for chance; the others by their score.
+    Those that are known, where they are of the same ways.
     """
     order = [way for way, _ in known]
     if sorted(order) == sorted(map(str, tried)):
@@ -135,7 +136,7 @@ def _early_exit(
         )
     tried = [int(value)] if value else sorted({max(1, round(num_layers * at)) for at in EXITS})
     names = {f"the first {num} of {num_layers} layers": num for num in tried}
-    if known and names.keys() == dict(known).keys():
+    if names.keys() == dict(known).keys():
         return LoadedHead(EarlyExitRunner(target, names[known[0][0]]), EARLY_EXIT, known)
     text = probe_text(target, set(), turn())
     num_tokens = target.pool.num_pages * target.pool.page_size

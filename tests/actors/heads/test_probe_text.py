@@ -117,7 +117,7 @@ def test_the_demo_asks_itself_and_the_same_again():
     assert min(map(len, asked)) < len(turn.opened) + QUESTION_LEN + len(turn.closed)
 
 
-def test_a_context_that_is_short(monkeypatch):
+def test_a_context_that_is_short():
     target = Runner(from_model(cycling_target()), num_tokens=512)
     target.context_len = 20
     _, written = probed(TURN, target=target)
