@@ -24,7 +24,7 @@ class WorkerSpec:
     num_draft_tokens: int = 0  # KV rows of that one
     head: str = ""  # of a target: KIND:PATH of what drafts out of its own states instead
     min_head_score: float = 0.0  # of its first tokens right, when it is probed
-    known_head_scores: tuple[tuple[str, float], ...] = ()  # as its predecessor found: not tried again
+    known_head_scores: tuple[tuple[str, float], ...] = ()  # found before: not tried again
 
     @property
     def is_pair(self) -> bool:
